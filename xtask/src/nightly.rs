@@ -117,6 +117,15 @@ const COUNTS: &[Count] = &[
         times: 1,
     },
     Count {
+        id: "S5.2",
+        least: 4_096,
+        scale: 8,
+        package: "catchment-agent",
+        targets: "--test many",
+        filter: "s5_2_",
+        times: 1,
+    },
+    Count {
         id: "S5.7",
         least: 10 * MILLION,
         scale: 100,

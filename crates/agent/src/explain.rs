@@ -1,6 +1,6 @@
 //! Why an application has its rate, from two looks at the accounts of its agent.
 use crate::policy::{self, Optimum};
-use crate::protocol::{Account, Peer, Rounds};
+use crate::protocol::{Account, Peer, Processor, Rounds};
 use crate::provider::{Inquiry, Standing};
 use catchment_control::drum::ProblemError;
 use catchment_verbs::VerbsError;
@@ -93,6 +93,16 @@ fn named(connected: &[String]) -> String {
     }
 }
 
+/// What an agent spent between two looks.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Spent {
+    /// Time between them, in seconds.
+    pub seconds: f64,
+    /// Processor time.
+    #[serde(flatten)]
+    pub processor: Processor,
+}
+
 /// How an agent stands, and what each application had since the look before.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct View {
@@ -108,13 +118,17 @@ pub struct View {
     pub rounds: Option<Rounds>,
     /// The agents of other hosts.
     pub peers: Vec<Peer>,
+    /// The agent's processor time; `None` from one that does not count it.
+    pub processor: Option<Processor>,
+    /// What it spent since the look before; `None` at the first.
+    pub spent: Option<Spent>,
 }
 
 /// Looks at an agent again and again, over one connection.
 #[derive(Debug)]
 pub struct Observer {
     inquiry: Inquiry,
-    before: Option<(Instant, Vec<Account>)>,
+    before: Option<(Instant, Vec<Account>, Option<Processor>)>,
 }
 
 impl Observer {
@@ -133,15 +147,19 @@ impl Observer {
     /// # Errors
     /// [`ExplainError::Agent`] and [`ExplainError::Problem`].
     pub fn look(&mut self) -> Result<View, ExplainError> {
-        let Standing { alpha, applications, peers, rounds } = self.inquiry.ask()?;
+        let Standing { alpha, applications, peers, rounds, processor } = self.inquiry.ask()?;
         let now = Instant::now();
         let rates = match &self.before {
-            Some((then, before)) => between(before, &applications, alpha, now - *then)?,
+            Some((then, before, _)) => between(before, &applications, alpha, now - *then)?,
             None => Vec::new(),
         };
-        self.before = Some((now, applications.clone()));
+        let spent = self.before.as_ref().and_then(|(then, _, before)| {
+            let processor = processor?.since(before.as_ref()?);
+            Some(Spent { seconds: (now - *then).as_secs_f64(), processor })
+        });
+        self.before = Some((now, applications.clone(), processor));
         let agent = self.agent().to_owned();
-        Ok(View { agent, alpha, accounts: applications, rates, rounds, peers })
+        Ok(View { agent, alpha, accounts: applications, rates, rounds, peers, processor, spent })
     }
 }
 

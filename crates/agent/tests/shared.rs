@@ -80,6 +80,24 @@ fn connections_that_send_nothing_are_counted() {
     eventually("those that are left", || peer(&names).connections == 5);
 }
 
+/// S5.5: at every ratio that a policy takes, there are as many queue pairs as connections by it, rounded up; at 1 nobody
+/// shares, and each connection has its own.
+#[test]
+fn s5_5_at_every_ratio_connections_have_their_queue_pairs() {
+    const COUNT: u32 = 18;
+    for ratio in 1..=16 {
+        let members = json!({"between": {"ratio": ratio}});
+        let devices = (&*format!("ratio-{ratio}"), SHM);
+        let (_agents, names) = two_agents_in(&members, devices, (20, 1 << 40));
+        let mut pairs = connections(&names, "suite", COUNT as usize);
+        exchange(&mut pairs, 360, |_| {});
+        let (seen, own) = (peer(&names), status(&names[0]).unwrap()[0].queue_pairs);
+        let expected = if ratio == 1 { (0, 0) } else { (COUNT, COUNT.div_ceil(ratio)) };
+        assert_eq!((seen.connections, seen.queue_pairs), expected, "ratio {ratio}");
+        assert_eq!(own, u64::from(COUNT), "an application sees one for each connection");
+    }
+}
+
 /// S5.5: where there may be few queue pairs, more connections share one. Over packets this time.
 #[test]
 fn no_more_queue_pairs_are_made_than_the_policy_allows() {

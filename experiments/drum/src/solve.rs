@@ -123,7 +123,8 @@ fn admm<T: Real>(
         &[judged_start(problem)]
     };
     for start in starts {
-        let settings = Settings { start: *start, gap: 1e-6, iterations: LONGEST };
+        let settings =
+            Settings { start: *start, gap: 1e-6, iterations: LONGEST, ..Settings::default() };
         let mut solver = Solver::<T>::new(problem, settings)?;
         let trace = trace(&mut solver, problem, reference, longest);
         solver.certify();

@@ -76,12 +76,7 @@ fn converse(shared: &Shared, fd: &OwnedFd) -> io::Result<()> {
         let Some((request, _)) = message else { return Ok(()) };
         match request {
             Request::Status => {
-                let applications = ask(shared, Command::Status).unwrap_or_default();
-                let alpha = shared.policy().alpha;
-                let peers = shared.peers.as_ref().map_or_else(Vec::new, Peers::peers);
-                let rounds = shared.peers.as_ref().map(Peers::rounds);
-                let status = Reply::Status { alpha, applications, peers, rounds };
-                protocol::send(fd.as_fd(), &status, &[])?;
+                tell_status(shared, fd)?;
                 deadline = forever();
             }
             Request::Hello { version, application } => {
@@ -106,6 +101,22 @@ fn converse(shared: &Shared, fd: &OwnedFd) -> io::Result<()> {
             | Request::DestroyQp { .. } => return refuse(fd, "a Hello comes first".to_owned()),
         }
     }
+}
+
+/// Tells how the agent stands, in as many messages as it takes.
+fn tell_status(shared: &Shared, fd: &OwnedFd) -> io::Result<()> {
+    let (applications, processor) = ask(shared, Command::Status).unzip();
+    let mut applications = applications.unwrap_or_default();
+    while applications.len() > protocol::ACCOUNTS {
+        let rest = applications.split_off(protocol::ACCOUNTS);
+        let first = std::mem::replace(&mut applications, rest);
+        protocol::send(fd.as_fd(), &Reply::Accounts { applications: first }, &[])?;
+    }
+    let alpha = shared.policy().alpha;
+    let peers = shared.peers.as_ref().map_or_else(Vec::new, Peers::peers);
+    let rounds = shared.peers.as_ref().map(Peers::rounds);
+    let status = Reply::Status { alpha, applications, peers, rounds, processor };
+    protocol::send(fd.as_fd(), &status, &[])
 }
 
 fn refuse(fd: &OwnedFd, reason: String) -> io::Result<()> {

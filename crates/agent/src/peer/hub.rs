@@ -49,8 +49,8 @@ pub(super) struct Hub {
     joined: BTreeMap<u32, Application>,
     pub(super) tells: Tells,
     began: Instant,
-    /// Whether an application waited for the answer of a peer.
-    waited: bool,
+    /// Applications that wait for the answer of a peer.
+    waiting: BTreeSet<u32>,
     /// Peers without a session, and when what leads to them is lost.
     missing: BTreeMap<u32, Instant>,
     discovery: Option<Discovery>,
@@ -111,7 +111,7 @@ impl Hub {
             joined: BTreeMap::new(),
             tells,
             began: Instant::now(),
-            waited: false,
+            waiting: BTreeSet::new(),
             missing: BTreeMap::new(),
             discovery: None,
             refused_edges: 0,
@@ -224,7 +224,7 @@ impl Hub {
     fn announce(&self) {
         let first = first_of_each(&self.joined);
         let rates = self.host.rates().iter().filter_map(|(application, rate)| {
-            let rate = if self.roster.waits(*application) { 0.0 } else { *rate };
+            let rate = if self.waiting.contains(application) { 0.0 } else { *rate };
             let key = |application: &u32| self.keys.get(application).copied();
             let (key, pool) = (key(application)?, key(first.get(application)?)?);
             Some(Rate { key, bytes_per_s: rate * BYTES_PER_MOPS, pool })
@@ -234,16 +234,20 @@ impl Hub {
 
     /// Tells the host of applications that are others now.
     fn join(&mut self) {
-        let mut waiting = false;
-        for number in self.roster.applications() {
-            waiting |= self.roster.waits(number);
+        let mut is_news = false;
+        for number in self.roster.take_changed() {
+            is_news |= if self.roster.waits(number) {
+                self.waiting.insert(number)
+            } else {
+                self.waiting.remove(&number)
+            };
             let Some(application) = self.roster.application(number) else { continue };
             if self.joined.get(&number) != Some(&application) {
                 self.joined.insert(number, application.clone());
                 self.handle(Input::Join(application));
             }
         }
-        if waiting || std::mem::replace(&mut self.waited, waiting) {
+        if is_news {
             self.announce();
         }
     }
@@ -260,6 +264,7 @@ impl Hub {
                 self.keys.remove(&application);
                 self.roster.remove(application);
                 self.joined.remove(&application);
+                self.waiting.remove(&application);
                 self.handle(Input::Leave(application));
                 let left = PeerMessage::Left { application };
                 self.registry.send_all(&left.encode());

@@ -30,6 +30,8 @@ struct Member {
     weight: f64,
     limit: Option<f64>,
     connections: BTreeMap<u32, Connection>,
+    /// How many of these lead to this host.
+    here: u32,
 }
 
 /// See the module.
@@ -40,6 +42,12 @@ pub(super) struct Roster {
     members: BTreeMap<u32, Member>,
     /// Which application has a queue pair of this device, and which of its own that is.
     owners: BTreeMap<u32, QueuePair>,
+    /// The number at the device of each queue pair.
+    numbers: BTreeMap<QueuePair, u32>,
+    /// Which queue pairs are connected with one of this number, of whatever device.
+    leads: BTreeMap<u32, BTreeSet<QueuePair>>,
+    /// Applications of which something is news.
+    changed: BTreeSet<u32>,
     /// Of peers that have a session, or had one, by the digest of their device's address.
     devices: BTreeMap<String, u32>,
 }
@@ -49,17 +57,51 @@ pub(super) type QueuePair = (u32, u32);
 
 impl Roster {
     pub(super) fn new(host: u32, device: String) -> Self {
-        let (members, owners, devices) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        Self { host, device, members, owners, devices }
+        Self {
+            host,
+            device,
+            members: BTreeMap::new(),
+            owners: BTreeMap::new(),
+            numbers: BTreeMap::new(),
+            leads: BTreeMap::new(),
+            changed: BTreeSet::new(),
+            devices: BTreeMap::new(),
+        }
+    }
+
+    /// Returns the applications of which something is news since this was last called.
+    pub(super) fn take_changed(&mut self) -> BTreeSet<u32> {
+        std::mem::take(&mut self.changed)
+    }
+
+    /// Notes that queue pairs of this device have other owners than before: where connections within this host lead may be
+    /// news.
+    fn note_owner(&mut self) {
+        let at_home = self.members.iter().filter(|(_, member)| member.here > 0);
+        self.changed.extend(at_home.map(|(application, _)| *application));
     }
 
     pub(super) fn add(&mut self, application: u32, weight: f64) {
         self.members.insert(application, Member { weight, ..Member::default() });
+        self.changed.insert(application);
     }
 
     pub(super) fn remove(&mut self, application: u32) {
+        let connections = self.members.get(&application).map(|member| &member.connections);
+        let connected: Vec<u32> = connections.into_iter().flatten().map(|(at, _)| *at).collect();
+        connected.into_iter().for_each(|queue_pair| self.disconnect((application, queue_pair)));
+        let all = self.numbers.range((application, 0)..=(application, u32::MAX));
+        let all: Vec<QueuePair> = all.map(|(at, _)| *at).collect();
+        all.into_iter().for_each(|at| self.disown(at));
         self.members.remove(&application);
-        self.owners.retain(|_, at| at.0 != application);
+        self.changed.remove(&application);
+        self.note_owner();
+    }
+
+    fn disown(&mut self, at: QueuePair) {
+        if let Some(qpn) = self.numbers.remove(&at) {
+            self.owners.remove(&qpn);
+        }
     }
 
     pub(super) fn has(&self, application: u32) -> bool {
@@ -69,6 +111,7 @@ impl Roster {
     pub(super) fn set_weight(&mut self, application: u32, weight: f64) {
         if let Some(member) = self.members.get_mut(&application) {
             member.weight = weight;
+            self.changed.insert(application);
         }
     }
 
@@ -76,16 +119,21 @@ impl Roster {
     pub(super) fn limit(&mut self, application: u32, limit: Option<f64>) {
         if let Some(member) = self.members.get_mut(&application) {
             member.limit = limit;
+            self.changed.insert(application);
         }
     }
 
     pub(super) fn add_queue_pair(&mut self, at: QueuePair, qpn: u32) {
+        self.disown(at);
         self.owners.insert(qpn, at);
+        self.numbers.insert(at, qpn);
+        self.note_owner();
     }
 
     pub(super) fn remove_queue_pair(&mut self, at: QueuePair) {
         self.disconnect(at);
-        self.owners.retain(|_, known| *known != at);
+        self.disown(at);
+        self.note_owner();
     }
 
     /// Whether a device is this agent's or that of a peer.
@@ -100,15 +148,26 @@ impl Roster {
             Some(host) => End::Asked(*host),
             None => End::Elsewhere,
         };
+        self.disconnect(at);
         let member = self.members.get_mut(&at.0)?;
+        member.here += u32::from(end == End::Here);
         member.connections.insert(at.1, Connection { device, qpn, end });
+        self.leads.entry(qpn).or_default().insert(at);
+        self.changed.insert(at.0);
         if let End::Asked(host) = end { Some(host) } else { None }
     }
 
-    pub(super) fn disconnect(&mut self, (application, queue_pair): QueuePair) {
-        if let Some(member) = self.members.get_mut(&application) {
-            member.connections.remove(&queue_pair);
+    pub(super) fn disconnect(&mut self, at: QueuePair) {
+        let Some(member) = self.members.get_mut(&at.0) else { return };
+        let Some(Connection { qpn, end, .. }) = member.connections.remove(&at.1) else { return };
+        member.here -= u32::from(end == End::Here);
+        if let Some(leads) = self.leads.get_mut(&qpn) {
+            leads.remove(&at);
+            if leads.is_empty() {
+                self.leads.remove(&qpn);
+            }
         }
+        self.changed.insert(at.0);
     }
 
     fn connections(&mut self) -> impl Iterator<Item = (QueuePair, &mut Connection)> {
@@ -122,11 +181,14 @@ impl Roster {
     pub(super) fn meet(&mut self, host: u32, device: &str) -> Vec<QueuePair> {
         self.devices.retain(|_, known| *known != host);
         self.devices.insert(device.to_owned(), host);
-        let mut lost = Vec::new();
+        let (mut lost, mut changed) = (Vec::new(), Vec::new());
         for (at, connection) in self.connections() {
             let is_there = connection.device == device;
             match connection.end {
-                End::Elsewhere if is_there => connection.end = End::Asked(host),
+                End::Elsewhere if is_there => {
+                    connection.end = End::Asked(host);
+                    changed.push(at.0);
+                }
                 End::Asked(known) | End::There(known, _) if known == host && !is_there => {
                     connection.end = End::Elsewhere;
                     lost.push(at);
@@ -134,6 +196,7 @@ impl Roster {
                 End::Elsewhere | End::Here | End::Asked(_) | End::There(..) => {}
             }
         }
+        self.changed.extend(changed.into_iter().chain(lost.iter().map(|at| at.0)));
         lost
     }
 
@@ -170,24 +233,31 @@ impl Roster {
 
     /// Takes the answer of a peer: which application has a queue pair of its device.
     pub(super) fn take_answer(&mut self, host: u32, qpn: u32, application: Option<u32>) {
-        for (_, connection) in self.connections() {
+        for at in self.leads.get(&qpn).into_iter().flatten() {
+            let member = self.members.get_mut(&at.0);
+            let connection = member.and_then(|member| member.connections.get_mut(&at.1));
+            let Some(connection) = connection else { continue };
             let about = match connection.end {
                 End::Asked(known) | End::There(known, _) => known == host,
                 End::Elsewhere | End::Here => false,
             };
-            if about && connection.qpn == qpn {
+            if about {
                 connection.end = application.map_or(End::Elsewhere, |it| End::There(host, it));
+                self.changed.insert(at.0);
             }
         }
     }
 
     /// Notes that an application of a peer is gone.
     pub(super) fn forget_application(&mut self, host: u32, application: u32) {
-        for (_, connection) in self.connections() {
+        let mut changed = Vec::new();
+        for (at, connection) in self.connections() {
             if connection.end == End::There(host, application) {
                 connection.end = End::Elsewhere;
+                changed.push(at.0);
             }
         }
+        self.changed.extend(changed);
     }
 
     /// Notes that a peer is gone. Returns the queue pairs that led there.
@@ -200,6 +270,7 @@ impl Roster {
                 lost.push(at);
             }
         }
+        self.changed.extend(lost.iter().map(|at| at.0));
         lost
     }
 
@@ -231,10 +302,6 @@ impl Roster {
             limit: member.limit,
             destinations: ends.into_iter().map(destination).collect(),
         })
-    }
-
-    pub(super) fn applications(&self) -> Vec<u32> {
-        self.members.keys().copied().collect()
     }
 }
 
@@ -271,6 +338,29 @@ mod tests {
         assert_eq!(ends(&roster, 7), [(1, 8), (2, 5)]);
         roster.forget_application(2, 5);
         assert_eq!(ends(&roster, 7), [(1, 8)]);
+    }
+
+    #[test]
+    fn only_applications_of_which_there_is_news_are_named() {
+        let mut roster = Roster::new(1, "us".into());
+        let news = |roster: &mut Roster| roster.take_changed().into_iter().collect::<Vec<_>>();
+        roster.add(7, 2.0);
+        roster.add(8, 1.0);
+        assert_eq!(news(&mut roster), [7, 8]);
+        roster.meet(2, "them");
+        roster.connect((7, 1), "them".into(), 90);
+        assert_eq!(news(&mut roster), [7]);
+        roster.take_answer(2, 91, Some(5));
+        assert!(news(&mut roster).is_empty(), "another queue pair");
+        roster.take_answer(2, 90, Some(5));
+        assert_eq!(news(&mut roster), [7]);
+        roster.connect((8, 0), "us".into(), 70);
+        assert_eq!((news(&mut roster), ends(&roster, 8)), (vec![8], vec![(1, 8)]));
+        roster.add_queue_pair((7, 0), 70);
+        assert_eq!((news(&mut roster), ends(&roster, 8)), (vec![8], vec![(1, 7)]));
+        roster.remove(7);
+        assert_eq!((news(&mut roster), ends(&roster, 8)), (vec![8], vec![(1, 8)]));
+        assert_eq!(roster.forget(2), [], "its connection went with it");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use catchment_verbs::{
     Access, Caps, Endpoint, Gid, NetEnd, QpTransition, RtrAttr, RtsAttr, Services, event,
 };
 use serde::{Deserialize, Serialize};
-pub use standing::{Account, By, Peer, Rounds};
+pub use standing::{Account, By, Peer, Processor, Rounds};
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -16,8 +16,10 @@ use std::time::{Duration, Instant};
 pub const VERSION: u32 = 4;
 /// Most bytes of a message of an application.
 pub const REQUEST_BYTES: usize = 1024;
-/// Most bytes of a message of an agent: a status names all applications.
+/// Most bytes of a message of an agent: a status tells of applications and other agents.
 pub const REPLY_BYTES: usize = 1 << 16;
+/// Most applications that one message tells of.
+pub const ACCOUNTS: usize = 32;
 
 /// What an application asks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -203,16 +205,24 @@ impl Transition {
 pub enum Reply {
     /// To a Hello. Comes with the request pool, the agent's bell and the application's.
     Welcome(Device),
+    /// To a Status, before it, where there are more applications than one message tells of.
+    Accounts {
+        /// At most [`ACCOUNTS`].
+        applications: Vec<Account>,
+    },
     /// To a Status.
     Status {
         /// Of the policy.
         alpha: f64,
-        /// One of each application that is connected.
+        /// One of each application that is connected, but for those that were told before; at most [`ACCOUNTS`].
         applications: Vec<Account>,
         /// Agents of other hosts.
         peers: Vec<Peer>,
         /// The rounds with them, if there are any.
         rounds: Option<Rounds>,
+        /// Its processor time; none from an agent that does not count it.
+        #[serde(default)]
+        processor: Option<Processor>,
     },
     /// To AllocPd.
     Pd {

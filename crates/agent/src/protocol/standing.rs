@@ -77,6 +77,61 @@ pub enum By {
     Session,
 }
 
+/// Processor time of an agent since it began, in nanoseconds: that of its thread that moves requests, the engine's, by what
+/// it was for. Steps are told from one of 251 turns with something to do, so each is an estimate; together with looks they are all of the thread's.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Processor {
+    /// Requests out of the applications' rings, checked and noted (the DRUM paper's `verb_convertor`).
+    pub take_ns: u64,
+    /// Whose chunk is next, and what each may be served (`qp_sche`).
+    pub schedule_ns: u64,
+    /// Chunks to queue pairs of the device (`qp_map`); over shared memory the device copies their bytes in that.
+    pub post_ns: u64,
+    /// Completions of the device, to the applications.
+    pub complete_ns: u64,
+    /// What threads of applications ask, and rates that were agreed with other hosts.
+    pub command_ns: u64,
+    /// The rest: looks that found nothing to do (the paper's busy poll), and falling asleep.
+    pub look_ns: u64,
+    /// All of the thread's.
+    pub engine_ns: u64,
+    /// That of all threads of the process, the engine's among them.
+    pub process_ns: u64,
+}
+
+impl Processor {
+    /// Returns the time since an earlier look. A step may have been estimated higher then: it is 0.
+    #[must_use]
+    pub fn since(&self, before: &Self) -> Self {
+        let of = |of: fn(&Self) -> u64| of(self).saturating_sub(of(before));
+        Self {
+            take_ns: of(|one| one.take_ns),
+            schedule_ns: of(|one| one.schedule_ns),
+            post_ns: of(|one| one.post_ns),
+            complete_ns: of(|one| one.complete_ns),
+            command_ns: of(|one| one.command_ns),
+            look_ns: of(|one| one.look_ns),
+            engine_ns: of(|one| one.engine_ns),
+            process_ns: of(|one| one.process_ns),
+        }
+    }
+
+    /// Returns each step's part of the engine's time, with its name; all 0 where there is none.
+    #[must_use]
+    pub fn parts(&self) -> [(&'static str, f64); 6] {
+        let part = |ns: u64| ns as f64 / (self.engine_ns as f64).max(1.0);
+        [
+            ("take", part(self.take_ns)),
+            ("schedule", part(self.schedule_ns)),
+            ("post", part(self.post_ns)),
+            ("complete", part(self.complete_ns)),
+            ("command", part(self.command_ns)),
+            ("look", part(self.look_ns)),
+        ]
+    }
+}
+
 /// What an application has had of the device, since it connected.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -94,6 +149,10 @@ pub struct Account {
     pub share: f64,
     /// What it may send a second, agreed with other hosts; 0 without any.
     pub rate_bytes_per_s: f64,
+    /// What it was found to ask for, in bytes a second, as other hosts are told: it is agreed no more than that. Null where
+    /// it asks for more than it gets, or nothing is agreed.
+    #[serde(default)]
+    pub asks_bytes_per_s: Option<f64>,
     /// Requests that it gave, receives not counted.
     pub requests: u64,
     /// Requests that are done, failed ones included.

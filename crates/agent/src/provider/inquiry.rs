@@ -1,6 +1,6 @@
 //! Questions to an agent about how it stands. Who asks need be no application.
 use super::{ANSWER_TIMEOUT, unavailable};
-use crate::protocol::{self, Account, Peer, Reply, Request, Rounds};
+use crate::protocol::{self, Account, Peer, Processor, Reply, Request, Rounds};
 use catchment_provider_shm::seqpacket;
 use catchment_verbs::VerbsError;
 use std::io;
@@ -18,6 +18,8 @@ pub struct Standing {
     pub peers: Vec<Peer>,
     /// How the rounds with other hosts stand; `None` without any.
     pub rounds: Option<Rounds>,
+    /// Its processor time; `None` from an agent that ends, or does not count it.
+    pub processor: Option<Processor>,
 }
 
 /// Asks one agent again and again, over one connection: each is a thread of the agent, which takes part in what is
@@ -63,11 +65,16 @@ impl Inquiry {
 
 fn ask(socket: BorrowedFd<'_>, deadline: Instant) -> io::Result<Standing> {
     protocol::send(socket, &Request::Status, &[])?;
-    match protocol::receive(socket, protocol::REPLY_BYTES, deadline)? {
-        Some((Reply::Status { alpha, applications, peers, rounds }, _)) => {
-            Ok(Standing { alpha, applications, peers, rounds })
+    let mut all = Vec::new();
+    loop {
+        match protocol::receive(socket, protocol::REPLY_BYTES, deadline)? {
+            Some((Reply::Accounts { applications }, _)) => all.extend(applications),
+            Some((Reply::Status { alpha, applications, peers, rounds, processor }, _)) => {
+                all.extend(applications);
+                return Ok(Standing { alpha, applications: all, peers, rounds, processor });
+            }
+            _ => return Err(io::ErrorKind::InvalidData.into()),
         }
-        _ => Err(io::ErrorKind::InvalidData.into()),
     }
 }
 

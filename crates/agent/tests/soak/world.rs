@@ -17,6 +17,12 @@ pub(crate) const LEASE_MS: u64 = 500;
 /// What the second host takes in: less than applications would send.
 const TAKES_IN: u64 = 100_000_000;
 
+/// Returns the rates together at which a share counts as given to others, from those before. Two agents are asked one after
+/// the other: while rates move, their sum may seem more than there ever is.
+pub(crate) fn enough(before: f64) -> f64 {
+    0.9 * before.min(TAKES_IN as f64)
+}
+
 /// An agent, of the program that is tested or of this one.
 pub(crate) struct AgentProcess {
     process: std::process::Child,
@@ -199,6 +205,22 @@ impl World {
     /// Connections of the first host that the second one knows of.
     pub(crate) fn connections(&self) -> u32 {
         peers(&self.there.name).unwrap().iter().map(|peer| peer.connections).sum()
+    }
+
+    /// The rates of all applications that compete for what the second host takes in.
+    pub(crate) fn rates(&self) -> f64 {
+        let here: f64 = self.accounts().iter().map(|one| one.rate_bytes_per_s).sum();
+        here + self.near_rate()
+    }
+
+    /// Whether all have what they were found to ask for, so that more would be of no use to them.
+    pub(crate) fn asks_for_no_more(&self) -> bool {
+        let there = status(&self.there.name).unwrap();
+        let near = there.iter().filter(|one| one.application == NEAR);
+        self.accounts()
+            .iter()
+            .chain(near)
+            .all(|one| one.asks_bytes_per_s.is_some_and(|asks| one.rate_bytes_per_s >= 0.9 * asks))
     }
 
     pub(crate) fn accounts(&self) -> Vec<Account> {

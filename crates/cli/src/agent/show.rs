@@ -6,8 +6,11 @@ use crate::output::metrics;
 use crate::output::table::Table;
 use catchment::observe::StatusSource;
 use catchment::session::names::printable;
-use catchment_agent::explain::{Binds, ExplainError, Explanation, Observer, Rate, View, explain};
-use catchment_agent::protocol::{By, Rounds};
+use catchment_agent::Inquiry;
+use catchment_agent::explain::{
+    Binds, ExplainError, Explanation, Observer, Rate, Spent, View, explain,
+};
+use catchment_agent::protocol::{Account, By, Processor, Rounds};
 use serde_json::Value;
 use std::time::Duration;
 
@@ -28,27 +31,29 @@ impl StatusSource for Shown {
     }
 
     fn metrics(&mut self) -> Result<String, String> {
-        let agent = self.observer.agent();
-        let accounts = catchment_agent::status(agent).map_err(|error| error.to_string())?;
-        Ok(metrics::of_agent(agent, &accounts))
+        let mut inquiry = Inquiry::new(self.observer.agent());
+        let standing = inquiry.ask().map_err(|error| error.to_string())?;
+        let (agent, processor) = (inquiry.agent(), standing.processor.as_ref());
+        Ok(metrics::of_agent(agent, &standing.applications, processor))
     }
 }
 
 /// Shows what each application has had of the device.
 pub(super) fn status(args: &AgentStatusArgs) -> Result<(), Failure> {
     let view = look(&mut Observer::new(&args.of.agent))?;
-    let View { accounts, rounds, peers: known, .. } = &view;
+    let View { accounts, rounds, peers: known, processor, .. } = &view;
     if args.prometheus {
-        return output::print(&metrics::of_agent(&view.agent, accounts));
+        return output::print(&metrics::of_agent(&view.agent, accounts, processor.as_ref()));
     }
     if args.of.json {
         accounts.iter().try_for_each(output::print_json)?;
         known.iter().try_for_each(output::print_json)?;
-        return rounds.iter().try_for_each(output::print_json);
+        rounds.iter().try_for_each(output::print_json)?;
+        return processor.iter().try_for_each(output::print_json);
     }
     let heading = [
         "application", "process", "weight", "share", "queue pairs", "requests", "done", "failed",
-        "waiting", "bytes", "memory", "bytes/s agreed",
+        "waiting", "bytes", "memory", "bytes/s agreed", "asked for",
     ];
     let mut table = Table::new(&heading, 1);
     for account in accounts {
@@ -65,9 +70,13 @@ pub(super) fn status(args: &AgentStatusArgs) -> Result<(), Failure> {
             account.bytes.to_string(),
             account.memory_bytes.to_string(),
             agreed(account.rate_bytes_per_s),
+            asked(account),
         ]);
     }
     output::print(&table.text())?;
+    if let Some(processor) = processor {
+        output::print(&format!("engine: {}\n", steps(processor)))?;
+    }
     let Some(rounds) = rounds else { return Ok(()) };
     output::print(&format!(
         "host {}, epoch {}: {} rounds, {}\n",
@@ -127,6 +136,11 @@ fn percent(part: f64) -> String {
     format!("{:.1} %", 100.0 * part)
 }
 
+/// Returns the parts of the engine's time.
+fn steps(processor: &Processor) -> String {
+    processor.parts().map(|(step, part)| format!("{step} {}", percent(part))).join(", ")
+}
+
 /// Returns a bar for a part of the device, with a mark where what was decided ends.
 fn bar(measured: f64, decided: f64) -> String {
     let cell = |part: f64| (part * BAR as f64).round() as usize;
@@ -144,6 +158,10 @@ fn rates(view: &View) -> String {
     let mut text = format!("agent {}: {} applications", view.agent, view.accounts.len());
     if let Some(rounds) = &view.rounds {
         text += &format!(", {} rounds with other hosts, {}", rounds.rounds, movement(rounds));
+    }
+    if let Some(Spent { seconds, processor }) = &view.spent {
+        let busy = processor.engine_ns as f64 / (1e9 * seconds.max(1e-9));
+        text += &format!("\nengine: {} of a core: {}", percent(busy), steps(processor));
     }
     let heading = ["application", "", "process", "weight", "bytes/s", "had", "decided", "waiting"];
     let mut table = Table::new(&heading, 2);
@@ -179,6 +197,11 @@ fn movement(rounds: &Rounds) -> String {
 /// Returns a rate that was agreed with other hosts, if there is one.
 fn agreed(bytes_per_s: f64) -> String {
     if bytes_per_s > 0.0 { format!("{bytes_per_s:.0}") } else { String::new() }
+}
+
+/// Returns what an application asks for where it is agreed no more: nothing else keeps it from that.
+fn asked(account: &Account) -> String {
+    account.asks_bytes_per_s.map_or_else(String::new, |asks| format!("{asks:.0}"))
 }
 
 /// Says why an application has its rate.

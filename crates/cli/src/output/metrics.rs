@@ -1,7 +1,7 @@
 //! What an agent and a transmission controller say, in the text format that Prometheus reads (version 0.0.4).
 use catchment::observe::metrics;
 use catchment::observe::prometheus::table;
-use catchment_agent::protocol::Account;
+use catchment_agent::protocol::{Account, Processor};
 use catchment_controller::{ClassStatus, LinkStatus, SourceStatus, Status};
 
 metrics! { APPLICATION of |a: &Account|
@@ -32,6 +32,25 @@ metrics! { APPLICATION of |a: &Account|
     gauge "catchment_agent_memory_chunks" = a.memory_chunks as f64 => "Memory chunks.";
     counter "catchment_agent_registrations_total" = a.registrations as f64 =>
         "Regions registered at the device; those in memory chunks are not.";
+}
+
+metrics! { PROCESSOR of |p: &Processor|
+    counter "catchment_agent_take_seconds_total" = seconds(p.take_ns) =>
+        "The engine's time for requests out of the applications' rings.";
+    counter "catchment_agent_schedule_seconds_total" = seconds(p.schedule_ns) =>
+        "The engine's time for whose chunk is next.";
+    counter "catchment_agent_post_seconds_total" = seconds(p.post_ns) =>
+        "The engine's time for chunks to queue pairs of the device.";
+    counter "catchment_agent_complete_seconds_total" = seconds(p.complete_ns) =>
+        "The engine's time for completions to the applications.";
+    counter "catchment_agent_command_seconds_total" = seconds(p.command_ns) =>
+        "The engine's time for what threads of applications and other hosts ask.";
+    counter "catchment_agent_look_seconds_total" = seconds(p.look_ns) =>
+        "The engine's time for looks that found nothing, and for falling asleep.";
+    counter "catchment_agent_engine_seconds_total" = seconds(p.engine_ns) =>
+        "Processor time of the engine, the thread that moves requests.";
+    counter "catchment_agent_process_seconds_total" = seconds(p.process_ns) =>
+        "Processor time of all threads of the agent.";
 }
 
 metrics! { CONTROLLER of |s: &Status|
@@ -90,16 +109,24 @@ metrics! { SOURCE of |source: &SourceStatus|
         "Time since the source's last datagram.";
 }
 
-/// Returns the accounts of the applications of an agent of this name. Applications of one name are told apart
+/// Returns the accounts of the applications of an agent of this name, and its processor time. Applications of one name are told apart
 /// by their process.
-pub(crate) fn of_agent(agent: &str, accounts: &[Account]) -> String {
-    table(APPLICATION, accounts, |account| {
+pub(crate) fn of_agent(agent: &str, accounts: &[Account], processor: Option<&Processor>) -> String {
+    let applications = table(APPLICATION, accounts, |account| {
         vec![
             ("agent", agent.to_owned()),
             ("application", account.application.clone()),
             ("process", account.process.to_string()),
         ]
-    })
+    });
+    let Some(processor) = processor else { return applications };
+    let own =
+        table(PROCESSOR, std::slice::from_ref(processor), |_| vec![("agent", agent.to_owned())]);
+    applications + &own
+}
+
+fn seconds(ns: u64) -> f64 {
+    ns as f64 / 1e9
 }
 
 /// Returns how a controller stands.
@@ -140,7 +167,8 @@ mod tests {
             bytes: 123,
             ..Account::default()
         };
-        let text = of_agent("agent0", &[account]);
+        let processor = Processor { post_ns: 1_500_000_000, ..Processor::default() };
+        let text = of_agent("agent0", &[account], Some(&processor));
         let line =
             r#"catchment_agent_bytes_total{agent="agent0",application="a\"b",process="7"} 123"#;
         assert!(text.lines().any(|one| one == line), "{text}");

@@ -22,11 +22,18 @@ fn an_agent_serves_under_its_name_until_it_is_told_to_end() {
         Collector::start_command(catchment().args(["agent", "--json", "--policy"]).arg(&file));
     assert_eq!(agent.listening["agent"], *name);
     assert_eq!(agent.listening["applications"], 1);
-    assert!(status().expect(0).json_lines().is_empty(), "nobody is connected");
+    let lines = status().expect(0).json_lines();
+    assert_eq!(lines.len(), 1, "nobody is connected: {lines:#?}");
+    assert!(lines[0]["engine_ns"].as_u64() > Some(0), "{lines:#?}");
+    let text = run(["agent", "status", &name]).expect(0);
+    assert!(text.stdout.contains("engine: take "), "{text:#?}");
     let unknown = run(["agent", "explain", "a", "--agent", &name, "--seconds", "0"]).expect(1);
     assert!(unknown.stderr.contains("none is"), "{unknown:#?}");
     let metrics = run(["agent", "status", &name, "--prometheus"]).expect(0);
-    assert!(metrics.stdout.contains("# TYPE catchment_agent_bytes_total counter"), "{metrics:#?}");
+    for name in ["bytes_total", "look_seconds_total"] {
+        let line = format!("# TYPE catchment_agent_{name} counter");
+        assert!(metrics.stdout.contains(&line), "{metrics:#?}");
+    }
     let second = run(["agent".as_ref(), "--policy".as_ref(), file.as_os_str()]).expect(5);
     assert!(second.stderr.contains("in use"), "{second:#?}");
     assert_eq!(agent.end()["applications"], serde_json::json!([]));

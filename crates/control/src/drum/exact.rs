@@ -4,7 +4,7 @@ use super::model::Model;
 use super::problem::{Coupling, Problem, ProblemError};
 use super::recover::Recovery;
 use super::rounds::Residuals;
-use super::solution::{HostPrices, Solution, assemble};
+use super::solution::{HostPrices, Solution, Status, assemble};
 use super::start::LocalRows;
 use super::utility::completion_marginal;
 
@@ -42,6 +42,7 @@ pub fn solve_exactly(problem: &Problem) -> Result<(Solution, Vec<HostPrices>), P
     let bound = model.unscale(bound);
     let passes = passes.div_ceil(model.layout.hosts);
     let residuals = Residuals::default();
-    let solution = assemble(&model, &recovery, bound, 1e-9, (passes, residuals), false);
+    let solution =
+        assemble(&model, &recovery, bound, 1e-9, (passes, residuals), Status::IterationLimit);
     Ok((solution, prices.into_iter().map(|pair| HostPrices::of(&model, pair)).collect()))
 }

@@ -10,6 +10,8 @@ use super::rounds::Residuals;
 pub enum Status {
     /// The certificate is within the gap that was asked for.
     Solved,
+    /// It is not, and both residuals are as small as was asked for.
+    Calm,
     /// It is within 50 times that gap, and the iterations are used up.
     AlmostSolved,
     /// The iterations are used up.
@@ -24,6 +26,7 @@ impl Status {
     pub fn name(self) -> &'static str {
         match self {
             Self::Solved => "solved",
+            Self::Calm => "calm",
             Self::AlmostSolved => "almost_solved",
             Self::IterationLimit => "iteration_limit",
             Self::NumericalError => "numerical_error",
@@ -116,25 +119,24 @@ impl Fitter {
     }
 }
 
-/// Puts together what is known: rates in the units of the problem, and how it ended.
+/// Puts together what is known: rates in the units of the problem, and how it ended; `ended` is why there were no more
+/// iterations, if not by the certificate.
 pub(super) fn assemble(
     model: &Model,
     best: &Recovery,
     bound: f64,
     enough: f64,
     done: (usize, Residuals),
-    broken: bool,
+    ended: Status,
 ) -> Solution {
     let objective = model.objective(&best.x, &best.z);
     let gap = certified_gap(bound, &objective);
     let status = if gap <= enough {
         Status::Solved
-    } else if broken {
-        Status::NumericalError
-    } else if gap <= 50.0 * enough {
+    } else if ended == Status::IterationLimit && gap <= 50.0 * enough {
         Status::AlmostSolved
     } else {
-        Status::IterationLimit
+        ended
     };
     let spread = |members: &[u32], values: &[f64]| {
         let mut all = vec![0.0; model.layout.hosts * model.layout.applications];

@@ -5,7 +5,7 @@ use super::problem::{Problem, ProblemError, Sided};
 use super::real::Real;
 use super::recover::Recovery;
 use super::rounds::{Lost, Residuals, Rounds};
-use super::solution::{HostPrices, Solution, assemble, certified_gap};
+use super::solution::{HostPrices, Solution, Status, assemble, certified_gap};
 use super::start::{self, Start};
 use super::utility::with_power;
 
@@ -16,13 +16,17 @@ pub struct Settings {
     pub start: Start,
     /// Certified gap that is enough, as a fraction of [`Objective::magnitude`].
     pub gap: f64,
+    /// The paper's rule, which also ends a solve: both [`Residuals`] are at most this for each application that has a
+    /// rate, in the solver's unit, the power of two that is nearest to the mean of the capacities. How far the optimum may
+    /// be then, the certificate says.
+    pub residual: Option<f64>,
     /// Most iterations.
     pub iterations: usize,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { start: Start::Local, gap: 1e-3, iterations: 200 }
+        Self { start: Start::Local, gap: 1e-3, residual: None, iterations: 200 }
     }
 }
 
@@ -197,20 +201,29 @@ impl<T: Real> Solver<T> {
         self.bound
     }
 
-    /// Iterates until the gap is certified or the iterations are used up.
+    /// Iterates until the gap is certified, residuals are as small as was asked for, or the iterations are used up.
     pub fn solve(&mut self) -> Solution {
-        let mut checked = self.enough();
+        let mut ends = self.enough();
         let mut broken = false;
         let end = self.iterations + self.settings.iterations;
-        while !checked && !broken && self.iterations < end {
+        while !ends && !broken && self.iterations < end {
             broken = !self.iterate().relative.is_finite();
-            if is_check(self.iterations) || self.iterations == end {
+            ends = self.is_calm();
+            if ends || is_check(self.iterations) || self.iterations == end {
                 self.recover();
                 self.certify();
-                checked = self.enough();
+                ends |= self.enough();
             }
         }
         self.solution(broken)
+    }
+
+    /// Whether both residuals are as small as was asked for; before the first iteration there are none.
+    fn is_calm(&self) -> bool {
+        let Residuals { primal, dual, .. } = self.residuals;
+        let most = |each: f64| each * self.model.layout.senders.len() as f64;
+        let is_small = |each: f64| primal <= most(each) && dual <= most(each);
+        self.iterations > 0 && self.settings.residual.is_some_and(is_small)
     }
 
     fn enough(&self) -> bool {
@@ -225,7 +238,12 @@ impl<T: Real> Solver<T> {
 
     fn solution(&self, broken: bool) -> Solution {
         let done = (self.iterations, self.residuals);
-        assemble(&self.model, &self.best, self.bound, self.settings.gap, done, broken)
+        let ended = match (broken, self.is_calm()) {
+            (true, _) => Status::NumericalError,
+            (false, true) => Status::Calm,
+            (false, false) => Status::IterationLimit,
+        };
+        assemble(&self.model, &self.best, self.bound, self.settings.gap, done, ended)
     }
 
     /// Returns the prices of every host's capacities at the current point.

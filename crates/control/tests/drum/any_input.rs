@@ -78,7 +78,11 @@ fn is_fine(problem: &Problem, x: &[f64], z: &[f64], over: f64) {
 }
 
 fn run<T: Real>(problem: &Problem, start: Start) {
-    let settings = Settings { start, gap: 1e-6, iterations: 60 };
+    [None, Some(1e-3)].into_iter().for_each(|residual| run_until::<T>(problem, start, residual));
+}
+
+fn run_until<T: Real>(problem: &Problem, start: Start, residual: Option<f64>) {
+    let settings = Settings { start, gap: 1e-6, residual, iterations: 60 };
     match Solver::<T>::new(problem, settings) {
         Err(error) => assert!(!error.to_string().is_empty()),
         Ok(mut solver) => {

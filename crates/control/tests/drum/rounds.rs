@@ -102,7 +102,33 @@ fn after_a_change_rates_fit_the_new_capacities_and_reach_the_new_optimum() {
     assert!(refused.to_string().contains("edges"), "{refused}");
 }
 
-/// S5.19: both residuals of a solution are told, and small; here it is the certificate that ends the rounds.
+/// S5.19: rounds end once both residuals are at most so much for each rate, and no earlier; a solution tells both, and by its
+/// certificate how far the optimum may be.
+#[test]
+fn s5_19_rounds_end_by_both_residuals() {
+    for (seed, alpha) in [(3, 2.0), (4, 1.0), (5, 0.5)] {
+        let problem = Family::new(20, 10, alpha, 2, seed).draw();
+        let rates = problem.weights.iter().filter(|weight| **weight > 0.0).count();
+        for each in [1e-3, 1e-5, 1e-7] {
+            let settings = Settings { gap: 0.0, residual: Some(each), ..Settings::default() };
+            let settings = Settings { iterations: 5000, ..settings };
+            let mut solver = Solver::<f64>::new(&problem, settings).expect("good values");
+            let is_small = |residual: f64| residual <= each * rates as f64;
+            let solution = solver.solve();
+            assert_eq!(solution.status, Status::Calm, "{each}: {solution:?}");
+            let last = solution.residuals;
+            assert!(is_small(last.primal) && is_small(last.dual), "{each}: {last:?}");
+            assert!(solution.certified_gap() <= 1e3 * each, "{}", solution.certified_gap());
+            let mut again = Solver::<f64>::new(&problem, settings).expect("good values");
+            for _ in 1..solution.iterations {
+                let before = again.iterate();
+                assert!(!is_small(before.primal) || !is_small(before.dual), "{each}: {before:?}");
+            }
+        }
+    }
+}
+
+/// S5.19: both residuals fall where it is the certificate that ends the rounds.
 #[test]
 fn a_solution_tells_both_residuals() {
     let problem = Family::new(20, 10, 2.0, 2, 3).draw();

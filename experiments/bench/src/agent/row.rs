@@ -80,6 +80,33 @@ impl fmt::Display for Place {
     }
 }
 
+/// Parts of the processor time of an agent's engine, which add up to 1; nothing where there is no agent.
+#[derive(Debug, Clone, Copy, Default, Serialize)]
+pub(super) struct Steps {
+    take_fraction: Option<f64>,
+    schedule_fraction: Option<f64>,
+    post_fraction: Option<f64>,
+    complete_fraction: Option<f64>,
+    command_fraction: Option<f64>,
+    look_fraction: Option<f64>,
+}
+
+impl Steps {
+    fn of(found: &[Found]) -> Self {
+        let part = |at: usize| {
+            median(found, |one| Some(one.step_fractions?[at])).map(|part| decimals(part, 4))
+        };
+        Self {
+            take_fraction: part(0),
+            schedule_fraction: part(1),
+            post_fraction: part(2),
+            complete_fraction: part(3),
+            command_fraction: part(4),
+            look_fraction: part(5),
+        }
+    }
+}
+
 /// Medians of fresh processes; nothing where nothing was measured.
 #[derive(Debug, Serialize)]
 pub(crate) struct Row {
@@ -100,6 +127,9 @@ pub(crate) struct Row {
     /// Processor time of the agent, looking for work included.
     pub(super) agent_ns_per_op: Option<f64>,
     pub(super) cpu_percent_agent: Option<f64>,
+    /// Of its engine's processor time: what each step takes, and looks that found nothing.
+    #[serde(flatten)]
+    pub(super) steps: Steps,
     /// Of the application and its target.
     pub(super) cpu_percent_apps: Option<f64>,
     /// Of the agent in the device, both ends of a connection.
@@ -152,6 +182,7 @@ impl Row {
             added_ns_p50: (!added.is_empty()).then(|| tenths(percentile(&added, 0.5))),
             agent_ns_per_op: median(found, |one| one.agent_ns_per_op).map(tenths),
             cpu_percent_agent: median(found, |one| one.cpu_percent_agent).map(tenths),
+            steps: Steps::of(found),
             cpu_percent_apps: median(found, |one| Some(one.cpu_percent_apps)).map(tenths),
             queue_pairs: found.iter().filter_map(|one| one.queue_pairs).max(),
             registrations: found.iter().filter_map(|one| one.registrations).max(),
@@ -176,6 +207,7 @@ impl Row {
             added_ns_p50: None,
             agent_ns_per_op: None,
             cpu_percent_agent: None,
+            steps: Steps::default(),
             cpu_percent_apps: None,
             queue_pairs: None,
             registrations: None,

@@ -1,8 +1,8 @@
 //! What a process of a measurement uses, what it does with it, and what came out.
 use crate::sys;
 use anyhow::{Result, bail};
-use catchment_agent::protocol::{Account, Peer};
-use catchment_agent::{AgentOptions, AgentProvider};
+use catchment_agent::protocol::{Account, Peer, Processor};
+use catchment_agent::{AgentOptions, AgentProvider, Inquiry};
 use catchment_perf::{
     Amount, Control, Figure, LocalDevice, Measured, Operation, Plan, Row, Test, Waiting, stats,
 };
@@ -68,6 +68,8 @@ pub(crate) struct Found {
     pub(crate) cpu_percent_apps: f64,
     pub(crate) cpu_percent_agent: Option<f64>,
     pub(crate) agent_ns_per_op: Option<f64>,
+    /// The steps' parts of its engine's processor time, in the order of `Processor::parts`.
+    pub(crate) step_fractions: Option<[f64; 6]>,
     /// That the agent had in the device.
     pub(crate) queue_pairs: Option<u64>,
     /// Regions that the agent registered there for applications.
@@ -108,7 +110,7 @@ impl Seat {
                 counts[0].fetch_max(used.queue_pairs, Ordering::Relaxed);
                 // Of the piece of work before, the target may still be there when this one begins.
                 counts[1].store(used.registrations, Ordering::Relaxed);
-                used.cpu_ns.into_iter().collect()
+                used.counters()
             });
         }
         let plan = work.plan();
@@ -129,6 +131,7 @@ impl Seat {
             latency_ns: (!times.is_empty()).then(|| [0.5, 0.8, 0.99].map(latency)),
             cpu_percent_apps: row.client_cpu_percent + row.server_cpu_percent,
             cpu_percent_agent: agent_ns.map(|ns| 100.0 * ns / time.as_nanos() as f64),
+            step_fractions: fractions(active.counters.get(1..)),
             agent_ns_per_op: agent_ns.map(|ns| ns / row.iterations as f64),
             queue_pairs: count(0),
             registrations: count(1),
@@ -136,6 +139,13 @@ impl Seat {
             lost: strays.lost,
         })
     }
+}
+
+/// Returns each step's part of what all of them took, where they were counted.
+fn fractions(steps: Option<&[u64]>) -> Option<[f64; 6]> {
+    let steps: [u64; 6] = steps?.try_into().ok()?;
+    let all = steps.iter().sum::<u64>().max(1);
+    Some(steps.map(|step| step as f64 / all as f64))
 }
 
 /// What an agent uses.
@@ -146,14 +156,32 @@ pub(super) struct Used {
     pub(super) queue_pairs: u64,
     /// Of all applications that are connected.
     pub(super) registrations: u64,
+    /// Of its engine, by steps.
+    processor: Option<Processor>,
+}
+
+impl Used {
+    /// Returns the processor time of all threads, then that of each step of the engine, as far as they can be read.
+    fn counters(&self) -> Vec<u64> {
+        let steps = |all: Processor| {
+            let Processor {
+                take_ns, schedule_ns, post_ns, complete_ns, command_ns, look_ns, ..
+            } = all;
+            [take_ns, schedule_ns, post_ns, complete_ns, command_ns, look_ns]
+        };
+        let steps = self.processor.into_iter().flat_map(steps);
+        self.cpu_ns.into_iter().flat_map(|ns| [ns].into_iter().chain(steps.clone())).collect()
+    }
 }
 
 impl Served {
     pub(super) fn used(&self) -> Used {
-        let accounts = catchment_agent::status(&self.name).unwrap_or_default();
+        let standing = Inquiry::new(&*self.name).ask().ok();
+        let processor = standing.as_ref().and_then(|standing| standing.processor);
+        let (accounts, peers) = standing
+            .map_or_else(Default::default, |standing| (standing.applications, standing.peers));
         let sum = |of: fn(&Account) -> u64| accounts.iter().map(of).sum::<u64>();
         let own = sum(|account| account.queue_pairs);
-        let peers = catchment_agent::peers(&self.name).unwrap_or_default();
         let shares =
             |of: fn(&Peer) -> u32| peers.iter().map(|peer| u64::from(of(peer))).sum::<u64>();
         // Those that share have none of their own that is connected.
@@ -162,6 +190,7 @@ impl Served {
             cpu_ns: sys::cpu_ns_of(self.process).ok(),
             queue_pairs: count + shares(|peer| peer.queue_pairs),
             registrations: sum(|account| account.registrations),
+            processor,
         }
     }
 }

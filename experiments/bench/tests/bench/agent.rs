@@ -3,11 +3,12 @@ use super::{lines, run};
 use catchment_netns::with_privilege;
 use serde_json::Value;
 
-const FIELDS: [&str; 21] = [
+const FIELDS: [&str; 27] = [
     "provider", "op", "bytes", "apps", "batch", "outstanding", "background", "ops_per_s",
     "bytes_per_s", "ops_ratio_to_raw", "latency_ns_p50", "latency_ns_p80", "latency_ns_p99",
     "added_ns_p50", "agent_ns_per_op", "cpu_percent_agent", "cpu_percent_apps", "queue_pairs",
-    "registrations", "misrouted", "lost",
+    "registrations", "misrouted", "lost", "take_fraction", "schedule_fraction", "post_fraction",
+    "complete_fraction", "command_fraction", "look_fraction",
 ];
 
 /// Each row has every field, RAW and the agent the same cells over both devices; an agent's processor time and queue
@@ -49,6 +50,10 @@ fn rows_and_goals_are_there() {
         assert!(raw["agent_ns_per_op"].is_null() && raw["queue_pairs"].is_null(), "{raw}");
         // Of few requests in a short time it may be under what the kernel counts in.
         assert!(agent["agent_ns_per_op"].as_f64().unwrap() >= 0.0, "{agent}");
+        let parts = ["take", "schedule", "post", "complete", "command", "look"];
+        let part = |step: &str| agent[format!("{step}_fraction")].as_f64();
+        let parts = parts.map(|step| part(step).unwrap_or_else(|| panic!("{step}: {agent}")));
+        assert!((parts.iter().sum::<f64>() - 1.0).abs() < 0.001, "{agent}");
         // One agent has both ends over shared memory, each its own over a network.
         // JUSTITIA's agents have one each, and one for probes.
         let ends = if agent["provider"] == "shm" || *what == "justitia" { 2 } else { 1 };

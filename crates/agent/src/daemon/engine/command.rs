@@ -61,7 +61,7 @@ impl Engine {
             Command::Policy(policy) => self.go_over_to(&policy),
             Command::Verdict(verdict) => self.obey(verdict),
             Command::Status(reply) => {
-                let _ = reply.send(self.accounts());
+                let _ = reply.send((self.accounts(), self.steps.processor()));
             }
             Command::Stop => self.stopped = true,
         }
@@ -339,6 +339,7 @@ impl Engine {
                 bytes: served.bytes,
                 cost_bytes: served.cost_bytes,
                 emptied: served.emptied,
+                asks_bytes_per_s: application.demand.told().filter(|_| self.has_agreed_rates()),
                 waiting: self.scheduler.waiting(application.id),
                 ..application.account.clone()
             }

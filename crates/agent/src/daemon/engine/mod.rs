@@ -8,6 +8,8 @@ mod justitia;
 mod messages;
 mod raw;
 mod shared;
+mod steps;
+mod take;
 
 use super::Port;
 use super::connection::{Connection, NewQp};
@@ -15,12 +17,12 @@ use super::inbox::Inbox;
 use super::own::OwnQp;
 use super::share::Region;
 use super::shared_qps::SharedQps;
-use crate::entry::{Event, Request, Work};
+use crate::entry::Event;
 use crate::justitia::Pacing;
 use crate::peer::{Change, Verdict};
 use crate::policy::{Mode, Policy};
 use crate::pool::AgentEnd;
-use crate::protocol::Account;
+use crate::protocol::{Account, Processor};
 use crate::scheduler::{ConnectionId, Scheduler};
 use agreed::Agreed;
 use application::Application;
@@ -32,6 +34,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::{Duration, Instant};
+use steps::{Step, Steps};
 use tokio::sync::mpsc::UnboundedSender;
 
 /// Requests taken of one application at once, and chunks given to the device.
@@ -45,8 +48,6 @@ const POLLED: usize = 64;
 const QUICK_LOOKS: u32 = 16;
 /// Turns from one look for events of the device to the next.
 const EVENT_TURNS: u32 = 64;
-/// In one turn of so many the rings of those are looked at who have enough waiting.
-const TAKE_TURNS: usize = 8;
 /// How long the thread polls before it sleeps.
 const SPIN: Duration = Duration::from_micros(50);
 /// How long it sleeps at most, because the device's events wake nobody: while requests are under way, while nothing is
@@ -88,8 +89,8 @@ pub(super) enum Command {
     Policy(Arc<Policy>),
     /// What was agreed with other hosts.
     Verdict(Verdict),
-    /// The accounts of all.
-    Status(Sender<Vec<Account>>),
+    /// The accounts of all, and the processor time.
+    Status(Sender<(Vec<Account>, Processor)>),
     /// End.
     Stop,
 }
@@ -138,6 +139,8 @@ pub(super) struct Engine {
     qpns: BTreeMap<u32, ConnectionId>,
     /// Connections with receives that their peers do not know.
     posted: Vec<ConnectionId>,
+    /// Where time goes.
+    steps: Steps,
     /// Turns so far.
     turns: u32,
     /// There was something to do in the last one.
@@ -183,6 +186,7 @@ impl Engine {
             keys: BTreeMap::new(),
             qpns: BTreeMap::new(),
             posted: Vec::new(),
+            steps: Steps::new(),
             turns: 0,
             is_busy: false,
             looked: Instant::now(),
@@ -216,14 +220,17 @@ impl Engine {
 
     /// Does what there is to do; returns whether there was anything.
     fn turn(&mut self) -> bool {
+        self.steps.begin();
         let mut busy = false;
         while let Ok(command) = self.commands.try_recv() {
             busy = true;
             self.command(command);
         }
+        self.steps.end(Step::Command);
         for at in 0..self.applications.len() {
             busy |= self.is_due(at) && self.take(at, BATCH);
         }
+        self.steps.end(Step::Take);
         self.spend_time();
         self.pace();
         busy |= self.dispatch();
@@ -238,6 +245,8 @@ impl Engine {
             self.look();
         }
         self.is_busy = busy | (asks && self.take_events());
+        self.steps.end(Step::Complete);
+        self.steps.end_turn(self.is_busy);
         self.is_busy
     }
 
@@ -298,46 +307,6 @@ impl Engine {
         }
     }
 
-    /// Returns whether requests are to be taken of an application in this turn. While there is something to do, who has
-    /// more waiting than go to the device in a turn loses nothing if the next ones stay in his ring for a few.
-    #[inline]
-    fn is_due(&self, at: usize) -> bool {
-        let Some(application) = &self.applications[at] else { return false };
-        !self.is_busy
-            || self.scheduler.waiting(application.id) < BATCH as u64
-            || (self.turns as usize).wrapping_add(at).is_multiple_of(TAKE_TURNS)
-    }
-
-    /// Takes requests of an application; returns whether there were any.
-    fn take(&mut self, at: usize, most: usize) -> bool {
-        let Some(application) = &mut self.applications[at] else { return false };
-        let mut taken = 0;
-        while taken < most {
-            let Some(request) = application.end.take() else { break };
-            taken += 1;
-            let outcome = match request {
-                Ok(request) => {
-                    let posted = &mut self.posted;
-                    let connections = &mut self.connections;
-                    accept(&mut self.scheduler, (connections, posted), application, request)
-                }
-                Err(error) => Err(error.to_string()),
-            };
-            if let Err(reason) = outcome {
-                application.hang_up(&reason);
-                break;
-            }
-        }
-        if taken > 0 {
-            application.end.free();
-            if application.end.is_broken() {
-                application.hang_up("a page of its request pool could not be had");
-            }
-        }
-        self.announce_posted();
-        taken > 0
-    }
-
     /// Takes completions of the device for an application; returns whether there were any.
     fn poll(&mut self, at: usize) -> bool {
         let Some(application) = &mut self.applications[at] else { return false };
@@ -390,8 +359,10 @@ impl Engine {
         let mut bytes = 0;
         for n in 0..BATCH {
             let next = if bytes < TURN_BYTES { self.scheduler.next_chunk() } else { None };
+            self.steps.end(Step::Schedule);
             let Some(chunk) = next else {
                 self.post(current);
+                self.steps.end(Step::Post);
                 return n > 0;
             };
             bytes += chunk.bytes;
@@ -403,8 +374,10 @@ impl Engine {
             if connection.is_some_and(|connection| connection.plan(chunk)) {
                 self.post(current.take());
             }
+            self.steps.end(Step::Post);
         }
         self.post(current);
+        self.steps.end(Step::Post);
         true
     }
 
@@ -461,40 +434,6 @@ impl Engine {
             if qp.modify(QpTransition::ToErr).is_ok() {
                 self.tell_failed(peer.qpn);
             }
-        }
-    }
-}
-
-/// Takes one request.
-#[inline]
-fn accept(
-    scheduler: &mut Scheduler,
-    (connections, posted): (&mut [Option<Connection>], &mut Vec<ConnectionId>),
-    application: &mut Application,
-    request: Request,
-) -> Result<(), String> {
-    let id = application.connection(request.queue_pair);
-    let connection = id.and_then(|id| connections[id.index()].as_mut());
-    let Some(connection) = connection else {
-        return Err(format!("queue pair {} is not one of its own", request.queue_pair));
-    };
-    let too_many = |_| "more requests than its queue pair holds".to_owned();
-    match request.work {
-        Work::Receive => {
-            connection.post_receive(request).map_err(too_many)?;
-            if connection.shared.is_some() && posted.last() != Some(&connection.id) {
-                posted.push(connection.id);
-            }
-            connection.count(&mut application.outstanding);
-            Ok(())
-        }
-        Work::Send { .. } => {
-            application.account.requests += 1;
-            let shape = connection.ask(&request, application.end.rest()).map_err(too_many)?;
-            if let Some((bytes, splits)) = shape {
-                scheduler.push(connection.id, bytes, splits);
-            }
-            Ok(())
         }
     }
 }

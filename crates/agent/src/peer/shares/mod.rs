@@ -41,6 +41,8 @@ struct Join {
 pub(super) struct Shares {
     ratio: u32,
     joins: BTreeMap<u32, Join>,
+    /// Those of which a peer was asked something that it may not have answered: who knows an answer is taken out later.
+    open: BTreeSet<u32>,
     /// Connected otherwise.
     alone: BTreeSet<u32>,
     groups: Groups,
@@ -60,6 +62,7 @@ impl Shares {
         Self {
             ratio,
             joins: BTreeMap::new(),
+            open: BTreeSet::new(),
             alone: BTreeSet::new(),
             groups: Groups::new(ours, ratio, most, probes),
             keys: BTreeSet::new(),
@@ -82,11 +85,15 @@ impl Shares {
 
     /// Returns when the answer to a question is late.
     pub(super) fn due(&self) -> Option<Instant> {
-        let asked = self.joins.values().filter_map(|join| match join.stage {
+        let asked = self.open_joins().filter_map(|join| match join.stage {
             Stage::Asked(_, until) => Some(until),
             Stage::Reserved | Stage::Shared { .. } => None,
         });
         asked.min()
+    }
+
+    fn open_joins(&self) -> impl Iterator<Item = &Join> {
+        self.open.iter().filter_map(|qpn| self.joins.get(qpn))
     }
 
     /// A queue pair is to be connected with one of `host`, if that has a session: tells with which host they share, if they do.
@@ -115,6 +122,7 @@ impl Shares {
         };
         let stage = Stage::Asked(reply, now + ANSWER);
         self.joins.insert(at.qpn, Join { at, host, to, stage });
+        self.open.insert(at.qpn);
         self.say(host, PeerMessage::Share { queue_pair: at.qpn, to });
     }
 
@@ -312,9 +320,13 @@ impl Shares {
 
     /// Gives up questions that nobody answered in time.
     pub(super) fn expire(&mut self, now: Instant) {
+        let joins = &self.joins;
+        self.open.retain(|qpn| {
+            let stage = joins.get(qpn).map(|join| &join.stage);
+            matches!(stage, Some(Stage::Asked(..) | Stage::Shared { sent: true, .. }))
+        });
         let late = self
-            .joins
-            .values()
+            .open_joins()
             .filter(|join| matches!(join.stage, Stage::Asked(_, until) if until <= now));
         let late: Vec<u32> = late.map(|join| join.at.qpn).collect();
         late.into_iter().for_each(|qpn| self.refuse_share(qpn));
@@ -326,14 +338,14 @@ impl Shares {
         !self.keys.is_empty()
             || !self.revoking.is_empty()
             || self.groups.is_waiting()
-            || self.joins.values().any(parting)
+            || self.open_joins().any(parting)
     }
 
     /// Asks again what was not answered.
     pub(super) fn ask_again(&mut self) {
         self.groups.ask_again();
         let mut again = Vec::new();
-        for join in self.joins.values() {
+        for join in self.open_joins() {
             if let Stage::Shared { sent: true, .. } = join.stage {
                 let apart =
                     PeerMessage::Apart { queue_pair: join.at.qpn, to: join.to, answer: false };

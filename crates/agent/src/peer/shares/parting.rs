@@ -19,6 +19,7 @@ impl Shares {
         match &mut join.stage {
             Stage::Shared { sent, received: false, leaving, .. } => {
                 (*sent, *leaving) = (true, Some(reply));
+                self.open.insert(qpn);
                 self.say(host, PeerMessage::Apart { queue_pair: qpn, to, answer: false });
             }
             Stage::Shared { received: true, .. } | Stage::Reserved | Stage::Asked(..) => {
@@ -45,6 +46,7 @@ impl Shares {
         let Stage::Shared { sent, received, .. } = &mut join.stage else { return };
         *sent = true;
         let answer = *received;
+        self.open.insert(qpn);
         if answer {
             self.part(at);
         }
