@@ -222,7 +222,8 @@ impl Cell {
             seeds: self.seeds.len(),
             seconds: self.seconds,
             judged: Judged::of(pooled, self.tolerant()),
-            packets_dropped: packets.map(|packets| packets.dropped),
+            packets_dropped: packets.map(Packets::dropped_in_all),
+            packets_dropped_urgent: packets.map(|packets| packets.dropped[0]),
             operations_failed: packets.map(|packets| packets.failed),
             resent_fraction: packets.map(Packets::resent_fraction),
             over_capacity_bit_s: is_controlled.then_some(pooled.over_capacity_bits),
@@ -254,6 +255,8 @@ pub(super) struct Row {
     #[serde(flatten)]
     pub(super) judged: Judged,
     pub(super) packets_dropped: Option<u64>,
+    /// Of these, those of the urgent source.
+    pub(super) packets_dropped_urgent: Option<u64>,
     pub(super) operations_failed: Option<u64>,
     resent_fraction: Option<f64>,
     pub(super) over_capacity_bit_s: Option<f64>,
@@ -282,10 +285,14 @@ impl Row {
         let number = |number: Option<u64>| number.map(|number| number as f64);
         if self.over_capacity_bit_s.is_none() {
             let dropped = number(self.packets_dropped);
-            let loses = self.method == "spq" && self.load >= 0.3;
-            return Vec::from_iter(
-                loses.then(|| Goal::least(name("packets_dropped"), dropped, 1.0)),
-            );
+            if self.method != "spq" || self.load < 0.3 {
+                return Vec::new();
+            }
+            let urgent = number(self.packets_dropped_urgent);
+            return vec![
+                Goal::least(name("packets_dropped"), dropped, 1.0),
+                Goal::most(name("packets_dropped_urgent"), urgent, 0.0),
+            ];
         }
         vec![
             Goal::most(name("packets_dropped"), number(self.packets_dropped), 0.0),
@@ -295,9 +302,13 @@ impl Row {
     }
 
     fn packets_line(&self) -> String {
-        let counts = (self.packets_dropped, self.operations_failed, self.resent_fraction);
-        let (Some(dropped), Some(failed), Some(resent)) = counts else { return String::new() };
-        format!(", packets: {dropped} dropped, {resent:.4} sent again, {failed} operations failed")
+        let dropped = (self.packets_dropped, self.packets_dropped_urgent);
+        let (Some(dropped), Some(urgent)) = dropped else { return String::new() };
+        let others = (self.resent_fraction, self.operations_failed);
+        let (Some(resent), Some(failed)) = others else { return String::new() };
+        format!(
+            ", packets: {dropped} dropped ({urgent} urgent), {resent:.4} sent again, {failed} operations failed"
+        )
     }
 
     /// Returns by how much the on-time shares of two rows differ, the most of all.

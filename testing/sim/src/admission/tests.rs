@@ -1,5 +1,6 @@
 //! A small part of the cells as a snapshot, and what holds in every run.
 use super::cell::{Cell, LINK_BPS, Links, Method, SECOND_NS};
+use super::packet::Carrier;
 use super::row::{Goal, Shown};
 use super::trace::{Event, FRAME_BYTES, Mix};
 use super::{added, ladder, packets, step, untold, world};
@@ -122,7 +123,7 @@ fn sojourn_times_are_those_of_a_queue_with_one_server() {
 }
 
 /// Level `packet` agrees with level `chunk` on the same events; a controller loses no packet, who sends without one does
-/// (S2.1), with strict priority too (S2.10).
+/// (S2.1).
 #[test]
 fn packets_of_a_controller_are_not_dropped_and_others_are() {
     let mut seen = Vec::new();
@@ -146,6 +147,52 @@ fn packets_of_a_controller_are_not_dropped_and_others_are() {
         seen.push(row.method);
     }
     assert_eq!(seen, ["fifo", "deadline", "spq", "selective-repeat"]);
+}
+
+/// Returns four tolerant events at once, more than the link carries, and urgent ones meanwhile.
+fn crowd() -> Vec<Event> {
+    let tolerant = (1..5).map(|device| Event { at_ns: 150_000_000, device, class: 1, frames: 15 });
+    let urgent = [200_000_000, 400_000_000];
+    let urgent = urgent.map(|at_ns| Event { at_ns, device: 0, class: 0, frames: 1 });
+    tolerant.chain(urgent).collect()
+}
+
+/// Strict priority without a controller: the queue of the tolerant class overflows, that of the urgent one never
+/// does, and its frames come as fast as their NIC sends them. Beside the time from the generation there is the time
+/// from when transmission begins.
+#[test]
+fn s2_10_s2_13_strict_priority_drops_tolerant_packets_and_no_urgent_one() {
+    let run = |(method, carrier): (Method, Carrier)| {
+        let cell = Cell { carrier: Some(carrier), ..cell(method, 1.0, 1) };
+        let pooled = cell.run_on(std::iter::once(crowd()));
+        (pooled.packets.expect("level packet").dropped, cell.row(&pooled))
+    };
+    let ([urgent, tolerant], row) = run(packets::strict_priority());
+    assert!(tolerant > 10_000 && urgent == 0, "{}", row.line());
+    assert_eq!(row.judged.urgent_on_time, 1.0, "{}", row.line());
+    let sending_ms = row.judged.tolerant_sending_ms_p50.unwrap();
+    assert!(sending_ms >= event_ms(), "{sending_ms} {}", row.line());
+    let is_plain = |(method, _): &(Method, Carrier)| method.name == "plain";
+    let plain = packets::methods().into_iter().find(is_plain).expect("one queue for all");
+    let ([urgent, _], row) = run(plain);
+    assert!(urgent > 0, "in one queue it loses some, and they are counted: {}", row.line());
+}
+
+/// Returns the time that a tolerant event takes at the rate of a NIC.
+fn event_ms() -> f64 {
+    15.0 * FRAME_BYTES as f64 * 8e3 / (LINK_BPS / 2) as f64
+}
+
+/// Who waits for a grant has a latency from the generation that is longer than the one from when transmission begins
+/// (S2.13).
+#[test]
+fn what_an_event_waits_before_its_transmission_begins_is_in_its_latency_alone() {
+    let cell = cell(ladder::shipped(LINK_BPS / 2), 1.0, 1);
+    let row = cell.row(&cell.run_on(std::iter::once(crowd())));
+    let [sending_ms, latency_ms] =
+        [row.judged.tolerant_sending_ms_p50, row.judged.tolerant_ms_p50].map(Option::unwrap);
+    assert!(sending_ms >= event_ms(), "{sending_ms} {}", row.line());
+    assert!(latency_ms > sending_ms + event_ms() / 2.0, "two of four wait first: {}", row.line());
 }
 
 #[test]

@@ -197,8 +197,15 @@ impl World<'_> {
         let notices = carried.network.take_notices();
         let now_ns = carried.network.now_ns();
         for notice in &notices {
-            // The rest of an event that failed is not sent: it never ends.
-            let Notice::Arrived { event, bytes } = *notice else { continue };
+            let (event, bytes) = match *notice {
+                Notice::Arrived { event, bytes } => (event, bytes),
+                Notice::Begun { event } => {
+                    self.outcome.ends[event].begin(now_ns);
+                    continue;
+                }
+                // The rest of an event that failed is not sent: it never ends.
+                Notice::Failed { .. } => continue,
+            };
             let (left, end) = (&mut self.left_bytes[event], &mut self.outcome.ends[event]);
             let all = self.trace[event].bytes();
             let frames = |left: u64| (all - left) / FRAME_BYTES;
@@ -406,7 +413,9 @@ impl World<'_> {
 
     fn record(&mut self, sending: &Sending) {
         if self.carried.is_none() {
-            self.outcome.ends[sending.event].frames_ns.extend(&sending.frames_ns);
+            let end = &mut self.outcome.ends[sending.event];
+            end.frames_ns.extend(&sending.frames_ns);
+            sending.stretches.first().into_iter().for_each(|first| end.begin(first.from_ns));
         }
         let class = usize::from(self.trace[sending.event].class);
         for stretch in &sending.stretches {
