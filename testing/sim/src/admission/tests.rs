@@ -3,7 +3,7 @@ use super::cell::{Cell, LINK_BPS, Links, Method, SECOND_NS};
 use super::packet::Carrier;
 use super::row::{Goal, Shown};
 use super::trace::{Event, FRAME_BYTES, Mix};
-use super::{added, ladder, packets, step, untold, world};
+use super::{added, knee, ladder, packets, step, untold, world};
 use catchment_control::admission::{Pausing, Rules};
 use catchment_probe::random::Random;
 
@@ -70,6 +70,20 @@ fn nobody_is_forgotten_however_long_messages_take() {
         let (row, told) = (cell.row(&pooled), pooled.missed_told);
         assert_eq!((pooled.unfinished, told), (0, pooled.missed), "{}", row.line());
     }
+}
+
+/// The knees over round trips of 0.1 to 20 ms: the paper's controller loses most of what it carries, ours little.
+#[test]
+fn s2_20_knees_over_round_trips_are_those_of_the_model() {
+    let find = |method| {
+        let cell = Cell { seeds: vec![1, 2], ..cell(method, 0.0, 400) };
+        let row = knee::find(&cell).swap_remove(0);
+        let goal = row.beside_model().expect("a round trip of the model");
+        println!("{} {goal:?}", row.line());
+        goal.held()
+    };
+    let held: Vec<bool> = knee::trips().into_iter().map(find).collect();
+    assert_eq!(held, [true; 11]);
 }
 
 #[test]
