@@ -14,7 +14,7 @@ mod wires;
 
 use crate::roce::{Host, HostConfig, Rights, Space, Station, address, connected};
 use crate::{Node, NodeId, Random, Simulation, Stop};
-use catchment_roce::wire::PathMtu;
+use catchment_roce::wire::{DropReason, PathMtu};
 use catchment_roce::{Config, Counters, PacingConfig, Qp, Recovery, Service};
 use catchment_verbs::Delivery;
 use feeder::{CHUNK_BYTES, Chunk, Feeder, Notices};
@@ -105,7 +105,11 @@ pub(super) struct Packets {
     /// At the bottleneck: packets of the urgent source, then those of others.
     pub(super) dropped: [u64; 2],
     pub(super) sent: u64,
+    /// Of these, those that the collector received; none where it is not counted.
+    pub(super) received: u64,
     pub(super) resent: u64,
+    /// NAKs that the collector sent for a gap in the sequence.
+    pub(super) naks: u64,
     pub(super) failed: u64,
 }
 
@@ -225,7 +229,8 @@ impl Network {
         let mut replace = |station: &mut Station<Host<Feeder>>, index: usize, end: u32| {
             let Station::Host(host) = station else { return };
             let fresh = queue_pair(nic_bps, transport, [source, end, replaced]);
-            packets.count(&host.qps.replace(index, fresh));
+            let old = host.qps.replace(index, fresh);
+            if end == 0 { packets.count_source(&old) } else { packets.count_collector(&old) }
         };
         self.simulation
             .call(self.ends.collector, |station, _| replace(station, source as usize, 1));
@@ -281,11 +286,15 @@ impl Carry for Network {
         let Station::Host(collector) = self.simulation.node(self.ends.collector) else {
             return self.packets;
         };
-        for source in &self.ends.sources {
+        for (number, source) in self.ends.sources.iter().enumerate() {
             let Station::Host(host) = self.simulation.node(*source) else { continue };
             assert!(host.program.is_right(&host.space, &collector.space), "a wrong byte arrived");
-            self.packets.count(host.qps.get(0));
+            self.packets.count_source(host.qps.get(0));
+            self.packets.count_collector(collector.qps.get(number));
         }
+        // Those for a queue pair that was replaced come late, and no queue pair counts them.
+        let late = DropReason::ALL.map(|reason| collector.dropped(reason));
+        self.packets.received += late.iter().sum::<u64>();
         self.packets.dropped = self.wires.dropped(&self.simulation);
         self.packets
     }
@@ -311,6 +320,8 @@ impl Packets {
             *sum += dropped;
         }
         self.sent += other.sent;
+        self.received += other.received;
+        self.naks += other.naks;
         self.resent += other.resent;
         self.failed += other.failed;
     }
@@ -325,10 +336,21 @@ impl Packets {
         self.resent as f64 / self.sent.max(1) as f64
     }
 
-    fn count(&mut self, qp: &Qp) {
+    fn count_source(&mut self, qp: &Qp) {
         let counters = qp.counters();
         self.sent += counters.packets_sent;
         self.resent += counters.retransmitted;
+    }
+
+    fn count_collector(&mut self, qp: &Qp) {
+        let counters = qp.counters();
+        self.received += counters.packets_received;
+        self.naks += counters.sequence_naks_sent;
+    }
+
+    /// Returns the packets that were sent and did not arrive, by the counts of both ends; `None` where these do not count.
+    pub(super) fn missing(&self) -> Option<u64> {
+        (self.received > 0).then(|| self.sent - self.received)
     }
 }
 
