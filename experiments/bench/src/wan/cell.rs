@@ -309,6 +309,8 @@ impl Cell<'_> {
             packets_dropped: after.bottleneck_drops - before.bottleneck_drops,
             nic_packets_dropped: after.nic_drops - before.nic_drops,
             sequence_gaps: collected.sequence_naks_sent,
+            packets_missing: sum(|report| report.packets_sent)
+                .map(|sent| sent.saturating_sub(collected.packets_received)),
             frames_lost: collected.frames_lost,
             frames_not_there: frames.saturating_sub(collected.came.len() as u64),
             operations_failed: sum(|report| report.reconnects),
@@ -340,7 +342,9 @@ impl Cell<'_> {
         for (at, event) in self.trace.events().iter().enumerate() {
             let device = event.device as usize;
             let told = sent.get(device).is_some_and(|one| one.told.contains(&counts[device]));
-            ends.push(End { frames_ns: Vec::new(), told });
+            let begun_ns = sent.get(device).and_then(|one| one.begun_ns.get(counts[device]));
+            let begun_ns = begun_ns.map(|at_ns| at_ns.saturating_sub(begin_ns));
+            ends.push(End { begun_ns, frames_ns: Vec::new(), told });
             places[device].push(at);
             counts[device] += 1;
         }

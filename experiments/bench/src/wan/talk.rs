@@ -75,8 +75,12 @@ pub(super) struct Report {
     pub(super) came: Vec<Came>,
     pub(super) frames_lost: Option<u64>,
     pub(super) sequence_naks_sent: Option<u64>,
+    pub(super) packets_received: u64,
     /// Of a source: events of which it was told that they miss their deadlines.
     pub(super) told: BTreeSet<usize>,
+    /// When it began to send each of its events, on the monotonic clock; nothing where it asks a controller, which begins
+    /// later.
+    pub(super) begun_ns: Vec<u64>,
     pub(super) packets_sent: u64,
     pub(super) retransmitted: u64,
     pub(super) timeouts: u64,
@@ -88,6 +92,19 @@ pub(super) type Log = Arc<Mutex<Vec<Came>>>;
 
 pub(super) fn taken(log: &Log) -> Vec<Came> {
     log.lock().unwrap_or_else(PoisonError::into_inner).clone()
+}
+
+/// When events began to be sent, in their order.
+pub(super) type Begun = Arc<Mutex<Vec<u64>>>;
+
+/// Notes that the next event begins to be sent.
+pub(super) fn note(begun: &Begun) {
+    begun.lock().unwrap_or_else(PoisonError::into_inner).push(sys::monotonic_ns());
+}
+
+/// Returns the beginnings.
+pub(super) fn noted(begun: &Begun) -> Vec<u64> {
+    begun.lock().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
 /// Answers until the input ends. `report` has what only the collector knows.
