@@ -77,7 +77,7 @@ struct Granted {
 /// Looks what is granted.
 struct Grants {
     inquirer: Inquirer,
-    /// The most by which all windows together were beyond the link at any look.
+    /// The most by which all windows in force together were beyond the link at any look.
     over_bps: u64,
 }
 
@@ -110,7 +110,10 @@ impl Grants {
                 granted.other_waits |= source["waiting"].as_u64() > Some(0);
             }
         }
-        let over_bps = (granted.victim_bps + granted.other_bps).saturating_sub(CAPACITY_BPS);
+        // A source's windows that begin soon count above; those of a link are in force.
+        let links = status["links"].as_array().into_iter().flatten();
+        let in_force_bps = links.filter_map(|link| link["granted_bps"].as_u64()).max();
+        let over_bps = in_force_bps.unwrap_or(0).saturating_sub(CAPACITY_BPS);
         self.over_bps = self.over_bps.max(over_bps);
         granted
     }

@@ -40,7 +40,7 @@ pub(super) struct Row {
     pub(super) urgent_on_time: Option<f64>,
     pub(super) frames_lost: Option<u64>,
     pub(super) packets_dropped: Option<u64>,
-    /// The most by which all windows together were beyond the link.
+    /// The most by which all windows in force together were beyond the link.
     pub(super) granted_over_bps: Option<u64>,
 }
 

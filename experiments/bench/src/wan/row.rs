@@ -186,11 +186,11 @@ fn of_row(row: &Row) -> Vec<Goal> {
         let dropped = row.packets_dropped + row.nic_packets_dropped;
         let apart = row.packets_missing.map(|missing| missing.abs_diff(dropped) as f64);
         let beside = Goal::most(name("packets_dropped beside packets_missing"), apart, 0.0);
-        goals.push(beside.because(|| {
-            format!(
-                "the router counts the sessions' TCP too; {} reconnects",
-                row.operations_failed.unwrap_or(0)
-            )
+        goals.push(beside.because(|| match row.frames_not_there {
+            0 => "the router counts packets of the sessions' TCP connections too".to_owned(),
+            left => {
+                format!("{left} frames were on their way while one was counted after the other")
+            }
         }));
         let lost = row.frames_lost.map(|lost| lost as f64);
         goals.push(Goal::most(name("frames_lost"), lost, 0.0));
