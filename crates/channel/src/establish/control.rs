@@ -138,6 +138,10 @@ impl Control {
         self.0.set_nonblocking(true).map_err(failed("setting it non-blocking"))
     }
 
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "a socket is waited for in real time, before there is a channel"
+    )]
     fn read_exact(&self, buffer: &mut [u8], deadline: Instant) -> io::Result<()> {
         let mut filled = 0;
         while filled < buffer.len() {
@@ -258,6 +262,7 @@ fn failed(what: &'static str) -> impl Fn(io::Error) -> EstablishError {
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "deadlines of a socket are in real time")]
 mod tests {
     use super::*;
 
