@@ -87,6 +87,18 @@ pub(super) struct Report {
     pub(super) reconnects: u64,
 }
 
+impl Report {
+    /// Returns how many of the packets that sources sent this collector did not receive.
+    pub(super) fn missing(&self, sent: Option<u64>) -> Option<u64> {
+        sent.map(|sent| sent.saturating_sub(self.packets_received))
+    }
+
+    /// Returns what a time is for each gigabyte that came: nanoseconds for a byte.
+    pub(super) fn seconds_per_gb(&self, ns: u64) -> Option<f64> {
+        Some(ns as f64 / self.bytes as f64).filter(|cpu| cpu.is_finite())
+    }
+}
+
 /// Frames that are there, in the order in which they came.
 pub(super) type Log = Arc<Mutex<Vec<Came>>>;
 
