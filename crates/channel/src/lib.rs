@@ -4,7 +4,8 @@
 //! # Data in, data out
 //!
 //! 1. [`Resources::acquire`] takes queues and memory from a device. [`Resources::card`] describes
-//!    them in 72 bytes for the peer; how the two ends exchange their [`Card`]s is up to the program.
+//!    them in 72 bytes for the peer. How the two ends exchange their [`Card`]s is up to the program;
+//!    [`establish`] does it over a socket, as `rdma_cm` would.
 //! 2. [`Channel::connect`] with the peer's card brings the queue pair up and posts all receives.
 //! 3. Out: [`Channel::claim`] reserves the next slot at the peer, the program fills
 //!    [`Channel::memory`], [`Channel::commit`] sends it. In: [`Channel::take`] returns the next
@@ -17,7 +18,7 @@
 //!
 //! # Promises
 //!
-//! - Everything happens in calls of the program: no thread, no socket, no clock, no allocation and
+//! - Everything happens in calls of the program: no thread, no clock, no socket but in [`establish`], no allocation and
 //!   no system call for a message.
 //! - Messages arrive whole, in order and once, or the session ends with an [`EndError`] that every
 //!   later call repeats. [`PeerFault`] names what a peer did wrong; it harms only its own session.
@@ -40,6 +41,7 @@ mod channel;
 pub mod cleanup;
 mod end;
 mod error;
+pub mod establish;
 pub mod geometry;
 mod inbound;
 mod mode;

@@ -27,14 +27,13 @@
 #![forbid(unsafe_code)]
 #![allow(missing_docs, reason = "not published: what a name says needs no second line")]
 
-mod control;
 mod error;
 mod link;
 mod server;
 mod tcp;
 mod workers;
 
-pub use control::{Control, Listener};
+pub use catchment_channel::establish::{Control, Listener};
 pub use error::LinkError;
 pub use link::{Link, LinkCounts, LinkOptions, Stopper, Waiting};
 pub use server::{Server, ServerCounts, ServerOptions, Service};

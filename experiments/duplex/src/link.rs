@@ -1,7 +1,7 @@
 //! One end of a connected channel with its three threads.
 use super::LinkError;
-use super::control::Control;
 use super::workers::{CompletionWorker, Job, ReceiveWorker, SendWorker, Shared};
+use catchment_channel::establish::{Control, EstablishError, exchange};
 use catchment_channel::{
     Card, ChannelError, ChannelShape, ClaimError, EndError, Filler, Held, Message, OperationError,
     Operations, Parts, Resources, Tag, Ticket,
@@ -118,17 +118,7 @@ impl Link {
     ) -> Result<Self, LinkError> {
         let deadline = Instant::now() + options.patience;
         let resources = Resources::acquire(context, options.shape)?;
-        let cards = || {
-            control.send_card(resources.card())?;
-            control.recv_card(deadline)
-        };
-        let peer = match cards() {
-            Ok(peer) => peer,
-            Err(error) => {
-                resources.release()?;
-                return Err(error);
-            }
-        };
+        let (resources, peer) = exchange(&control, resources, deadline)?;
         let connected = Connected::new(resources, &peer, options.rts)?;
         Self::begin(connected, control, options, |control| control.send_go())
     }
@@ -158,11 +148,11 @@ impl Link {
         connected: Connected,
         control: Control,
         options: &LinkOptions,
-        complete: impl FnOnce(&Control) -> Result<(), LinkError>,
+        complete: impl FnOnce(&Control) -> Result<(), EstablishError>,
     ) -> Result<Self, LinkError> {
         if let Err(error) = complete(&control).and_then(|()| control.set_nonblocking()) {
             connected.parts.close()?;
-            return Err(error);
+            return Err(error.into());
         }
         Self::start(connected, control, options)
     }
@@ -354,7 +344,7 @@ impl Link {
         self.close()?;
         match arrived {
             Ok(true) => Ok(()),
-            Ok(false) => Err(LinkError::Control {
+            Ok(false) => Err(LinkError::System {
                 what: "waiting for the last messages to arrive",
                 source: io::ErrorKind::TimedOut.into(),
             }),

@@ -1,5 +1,5 @@
 //! The server: accepts clients, and runs a thread for each.
-use super::control::failed;
+use super::error::failed;
 use super::{Control, Link, LinkError, LinkOptions, Listener, Stopper};
 use catchment_channel::EndError;
 use catchment_verbs::sync::Mutex;

@@ -12,7 +12,7 @@
 //!
 //! [`Link`]: super::Link
 use super::LinkError;
-use super::control::failed;
+use super::error::failed;
 use catchment_channel::{ClaimError, EndError, Tag};
 use catchment_verbs::event;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};

@@ -1,6 +1,6 @@
 //! The three threads of a link: one for the send queue, one for the completion queue, one for the
 //! receive queue. Bounded queues connect them; each thread sleeps while its own is empty.
-use super::control::{Control, Heard};
+use catchment_channel::establish::{Control, Heard};
 use catchment_channel::{EndError, Event, Filled, Inbound, Message, Operations, Outbound, Slots};
 use catchment_verbs::wait::EventCount;
 use catchment_verbs::{Completion, CompletionChannel, Cq};

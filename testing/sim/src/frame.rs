@@ -5,6 +5,8 @@ pub(crate) const ECN_CAPABLE: u8 = 2;
 /// ECN bits of a packet that experienced congestion (CE).
 pub(crate) const CONGESTION_EXPERIENCED: u8 = 3;
 const ECN_SHIFT: u32 = 4;
+/// DSCP from which on a packet is urgent: class selector 4 and higher.
+const URGENT_DSCP: u8 = 32;
 
 /// An IP packet in flight, from the first byte of its IP header to the last of its payload.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,6 +59,11 @@ impl Frame {
             *first = 6 << 4 | dscp >> 2 & 0xf;
             *second = *second & 0x3f | dscp << 6;
         }
+    }
+
+    /// Returns whether its DSCP says that the packet is urgent.
+    pub(crate) fn is_urgent(&self) -> bool {
+        self.dscp() >= URGENT_DSCP
     }
 
     /// Marks the packet as CE if its transport is ECN-capable; returns whether it did.

@@ -5,9 +5,6 @@ use std::collections::VecDeque;
 use std::net::Ipv6Addr;
 use std::time::Duration;
 
-/// DSCP from which on a frame is urgent at a port with priorities: class selector 4 and higher.
-const URGENT_DSCP: u8 = 32;
-
 pub(crate) struct Switch {
     ports: Vec<Ipv6Addr>,
     priority: Option<Priority>,
@@ -22,7 +19,8 @@ struct Priority {
     bytes: [usize; 2],
     /// When its link is idle again, if frames wait for that.
     idle_at: Option<Duration>,
-    dropped: u64,
+    /// Frames that found their queue full.
+    dropped: [u64; 2],
 }
 
 impl Switch {
@@ -32,22 +30,22 @@ impl Switch {
 
     /// Lets urgent frames go first at this port; its link needs no queue then.
     pub(crate) fn with_priority(self, port: usize, queue_bytes: usize) -> Self {
-        let (queues, bytes) = (Default::default(), [0; 2]);
-        let priority = Priority { port, queue_bytes, queues, bytes, idle_at: None, dropped: 0 };
+        let (queues, bytes, dropped) = (Default::default(), [0; 2], [0; 2]);
+        let priority = Priority { port, queue_bytes, queues, bytes, idle_at: None, dropped };
         Self { priority: Some(priority), ..self }
     }
 
-    /// Returns the frames that found a queue of the port with priorities full.
-    pub(crate) fn dropped(&self) -> u64 {
-        self.priority.as_ref().map_or(0, |priority| priority.dropped)
+    /// Returns the frames that found a queue of the port with priorities full: urgent ones, then others.
+    pub(crate) fn dropped(&self) -> [u64; 2] {
+        self.priority.as_ref().map_or([0; 2], |priority| priority.dropped)
     }
 }
 
 impl Priority {
     fn queue(&mut self, frame: Frame) {
-        let class = usize::from(frame.dscp() < URGENT_DSCP);
+        let class = usize::from(!frame.is_urgent());
         if self.bytes[class] + frame.len() > self.queue_bytes {
-            self.dropped += 1;
+            self.dropped[class] += 1;
             return;
         }
         self.bytes[class] += frame.len();

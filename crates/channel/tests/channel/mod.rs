@@ -8,6 +8,7 @@
 )]
 mod cleanup;
 mod driver;
+mod establish;
 mod exchange;
 mod hostile;
 mod one_sided;

@@ -2,6 +2,7 @@
 mod explain;
 mod harness;
 mod order;
+mod priority;
 mod properties;
 mod refusals;
 mod saturated;

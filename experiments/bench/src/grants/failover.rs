@@ -20,7 +20,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
-const CAPACITY_BPS: u64 = 400_000_000;
+pub(super) const CAPACITY_BPS: u64 = 400_000_000;
+/// What is granted then is all of it.
+pub(super) const FULL_BPS: u64 = CAPACITY_BPS / 100 * 97;
 /// Two sources with these make a load of 0.78, the urgent frames the rest to 0.8.
 const BULK_BYTES: usize = 1 << 20;
 const BULK_EVERY: Duration = Duration::from_millis(54);
@@ -28,10 +30,10 @@ const URGENT_BYTES: usize = 16 << 10;
 const URGENT_EVERY: Duration = Duration::from_millis(20);
 const URGENT_DEADLINE: Duration = Duration::from_millis(100);
 /// Between two rounds: all goes as usual again.
-const STEADY: Duration = Duration::from_secs(1);
+pub(super) const STEADY: Duration = Duration::from_secs(1);
 /// How often a controller is asked what it grants.
-const LOOK: Duration = Duration::from_millis(1);
-const PATIENCE: Duration = Duration::from_secs(30);
+pub(super) const LOOK: Duration = Duration::from_millis(1);
+pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// How a controller ends and another one begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -96,7 +98,7 @@ pub(super) fn measure(case: Case, rounds: usize) -> Result<Row> {
         }
         leading = next.take().context("a controller")?;
         let first_ms = leading.wait_until_grants(start, 1)?;
-        let full_ms = leading.wait_until_grants(start, CAPACITY_BPS / 100 * 97)?;
+        let full_ms = leading.wait_until_grants(start, FULL_BPS)?;
         worst = (worst.0.max(first_ms), worst.1.max(full_ms));
         if let Some(ending) = ending {
             ending.join().map_err(|_| anyhow!("waiting for a controller panicked"))??;
@@ -168,16 +170,10 @@ impl Controller {
 
     /// Waits until it grants so much; returns the milliseconds since `start`.
     fn wait_until_grants(&self, start: Instant, least_bps: u64) -> Result<f64> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let security = ClientSecurity::default();
+        let inquirer = Inquirer::new(self.address.clone())?;
         while start.elapsed() < PATIENCE {
-            let asked = ask(&self.address, &security, &Request::Status {}, Duration::from_secs(1));
-            let granted = match runtime.block_on(asked) {
-                // Without windows of the one before, which a link counts too.
-                Ok((Answer::Status { status }, ..)) => granted_bps(&status),
-                // It does not listen yet.
-                Ok(_) | Err(_) => 0,
-            };
+            // Without windows of the one before, which a link counts too.
+            let granted = inquirer.status().map_or(0, |status| granted_bps(&status));
             if granted >= least_bps {
                 return Ok(start.elapsed().as_secs_f64() * 1e3);
             }
@@ -188,6 +184,29 @@ impl Controller {
             "the controller at {} grants less than {least_bps} bit/s after {PATIENCE:?}",
             self.address
         ))
+    }
+}
+
+/// Asks a controller how it stands.
+pub(super) struct Inquirer {
+    address: Address,
+    runtime: tokio::runtime::Runtime,
+}
+
+impl Inquirer {
+    pub(super) fn new(address: Address) -> Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        Ok(Self { address, runtime })
+    }
+
+    /// Returns its answer; `None` while it does not listen.
+    pub(super) fn status(&self) -> Option<Value> {
+        let security = ClientSecurity::default();
+        let asked = ask(&self.address, &security, &Request::Status {}, Duration::from_secs(1));
+        match self.runtime.block_on(asked) {
+            Ok((Answer::Status { status }, ..)) => Some(status),
+            Ok(_) | Err(_) => None,
+        }
     }
 }
 

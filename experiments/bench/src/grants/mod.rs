@@ -10,9 +10,11 @@
 //! | `service` | the process of the controller |
 //! | `sources` | those who ask |
 //! | `failover` | controllers that end, sources and a collector that go on |
+//! | `killed` | a source that is killed in its window, and one that waits for what it had |
 //! | `shared` | sources and a collector beside a controller, whose bottleneck is narrow |
 //! | `row` | rows and goals |
 mod failover;
+mod killed;
 mod row;
 mod service;
 mod shared;
@@ -68,7 +70,7 @@ pub(crate) struct Options {
     /// One kind of rows only: memory, rate, leases, paper-rate, pacing or failover
     #[arg(long = "what")]
     only: Option<String>,
-    /// One case of failover only: restart, standby-etcd or standby-planned
+    /// One case of failover only: restart, standby-etcd, standby-planned or source
     #[arg(long = "case")]
     only_case: Option<String>,
     /// Rows of pacing only whose names have this text, as "3 sources, shm, 64 KiB, 400"
@@ -105,11 +107,11 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         "--what is one of {}",
         known.join(", ")
     );
-    let is_case = |name: &str| Case::ALL.iter().any(|case| case.name() == name);
+    let cases: Vec<&str> = Case::ALL.map(Case::name).into_iter().chain([killed::CASE]).collect();
     ensure!(
-        options.only_case.as_deref().is_none_or(is_case),
+        options.only_case.as_deref().is_none_or(|name| cases.contains(&name)),
         "--case is one of {}",
-        Case::ALL.map(Case::name).join(", ")
+        cases.join(", ")
     );
     ensure!((1..=10_000).contains(&options.sources), "1 to 10,000 sources");
     let mode = if options.quick { "quick" } else { "full" };
@@ -141,10 +143,12 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         }
     }
     if options.wants("failover") {
-        let wanted =
-            |case: &Case| options.only_case.as_deref().is_none_or(|only| only == case.name());
-        for case in Case::ALL.into_iter().filter(wanted) {
+        let wanted = |name| options.only_case.as_deref().is_none_or(|only| only == name);
+        for case in Case::ALL.into_iter().filter(|case| wanted(case.name())) {
             show(failover::measure(case, options.rounds())?)?;
+        }
+        if wanted(killed::CASE) {
+            show(killed::measure(options.rounds())?)?;
         }
     }
     let goals = goals(&rows).into_iter().chain(row::shared_goals(&rows)).collect::<Vec<_>>();
@@ -307,6 +311,10 @@ fn goals(rows: &[Row]) -> Vec<Goal> {
     let full_capacity = |case| failover(case).and_then(|row| row.full_capacity_ms);
     let lost = failovers().filter_map(|row| row.frames_lost).max().map(|frames| frames as f64);
     let urgent = failovers().filter_map(|row| row.urgent_on_time).reduce(f64::min);
+    let killed =
+        failovers().find(|row| row.case == Some(killed::CASE)).map_or((None, None), |row| {
+            (row.full_capacity_ms, row.granted_over_bps.map(|over_bps| over_bps as f64))
+        });
     let leases = rows.iter().find(|row| row.what == "leases").filter(full);
     let leases = leases.and_then(|row| row.service_cores);
     let not_here = "bench control does not measure it yet";
@@ -323,7 +331,8 @@ fn goals(rows: &[Row]) -> Vec<Goal> {
         Goal::most("memory: bytes_per_idle_source", idle, 1024.0),
         Goal::unmeasured("pacing: rate_error_p95 <= 0.02", not_here),
         Goal::unmeasured("pacing: rate_over_max <= 0.01", not_here),
-        Goal::unmeasured("failover, source: granted again within 2 leases", not_here),
+        Goal::most("failover, source: full_capacity_ms, two leases", killed.0, 400.0),
+        Goal::most("failover, source: granted_over_bps", killed.1, 0.0),
         Goal::most("failover, restart: first_grant_ms", first(Case::Restart), 300.0),
         Goal::most(
             "failover, restart: full_capacity_ms, two leases more",

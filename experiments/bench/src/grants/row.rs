@@ -45,6 +45,8 @@ pub(super) struct Row {
     pub(super) urgent_on_time: Option<f64>,
     pub(super) frames_lost: Option<u64>,
     pub(super) packets_dropped: Option<u64>,
+    /// The most by which all windows in force together were beyond the link.
+    pub(super) granted_over_bps: Option<u64>,
 }
 
 impl Row {
@@ -70,12 +72,13 @@ impl Row {
             );
         }
         if let Some(case) = self.case {
+            let urgent = |part| format!("; {part:.4} of urgent frames in time");
             return format!(
-                "{} {case}: first grant after {:.0} ms at worst, all after {:.0} ms; {:.4} of urgent frames in time, {} lost",
+                "{} {case}: first grant after {:.0} ms at worst, all after {:.0} ms{}, {} lost",
                 self.what,
                 self.first_grant_ms.unwrap_or(f64::NAN),
                 self.full_capacity_ms.unwrap_or(f64::NAN),
-                self.urgent_on_time.unwrap_or(f64::NAN),
+                self.urgent_on_time.map_or(String::new(), urgent),
                 self.frames_lost.unwrap_or(0),
             );
         }

@@ -279,8 +279,7 @@ impl Cell<'_> {
             .map(|policy| trace.simulate(policy, place.nic, self.guard_us * 1000, rtt_ns));
         let is_roce = method.congestion().is_none();
         let sum = |of: fn(&Report) -> u64| is_roce.then(|| sent.iter().map(of).sum::<u64>());
-        let gigabytes = collected.bytes as f64 / 1e9;
-        let per_gb = |ns: u64| Some(ns as f64 / 1e9 / gigabytes).filter(|cpu| cpu.is_finite());
+        let per_gb = |ns: u64| collected.seconds_per_gb(ns);
         let round = |value: Option<f64>| value.map(|value| decimals(value, 4));
         let seconds = (after.at - before.at).as_secs_f64();
         let frames: u64 = trace.events().iter().map(|event| event.frames).sum();
@@ -309,6 +308,7 @@ impl Cell<'_> {
             packets_dropped: after.bottleneck_drops - before.bottleneck_drops,
             nic_packets_dropped: after.nic_drops - before.nic_drops,
             sequence_gaps: collected.sequence_naks_sent,
+            packets_missing: collected.missing(sum(|report| report.packets_sent)),
             frames_lost: collected.frames_lost,
             frames_not_there: frames.saturating_sub(collected.came.len() as u64),
             operations_failed: sum(|report| report.reconnects),
@@ -340,7 +340,9 @@ impl Cell<'_> {
         for (at, event) in self.trace.events().iter().enumerate() {
             let device = event.device as usize;
             let told = sent.get(device).is_some_and(|one| one.told.contains(&counts[device]));
-            ends.push(End { frames_ns: Vec::new(), told });
+            let begun_ns = sent.get(device).and_then(|one| one.begun_ns.get(counts[device]));
+            let begun_ns = begun_ns.map(|at_ns| at_ns.saturating_sub(begin_ns));
+            ends.push(End { begun_ns, frames_ns: Vec::new(), told });
             places[device].push(at);
             counts[device] += 1;
         }

@@ -1,7 +1,7 @@
 //! The processes of a cell over Catchment: sources that replay their events, and the collector that notes what is there.
 use super::talk::{
-    Came, Job, Log, Report, STAMP_BYTES, SourceJob, begin, events, obey, say, say_json,
-    sleep_until, stamp, wait_for_end,
+    Begun, Came, Job, Log, Report, STAMP_BYTES, SourceJob, begin, events, note, noted, obey, say,
+    say_json, sleep_until, stamp, wait_for_end,
 };
 use super::tcp;
 use crate::sys;
@@ -62,6 +62,7 @@ fn collect(listen: &str) -> Result<()> {
             bytes: snapshot.totals.bytes_received,
             frames_lost: Some(snapshot.totals.frames_lost),
             sequence_naks_sent: Some(sum(|roce| roce.sequence_naks_sent)),
+            packets_received: sum(|roce| roce.packets_received),
             ..Report::default()
         }
     })
@@ -83,7 +84,8 @@ fn send(job: &SourceJob) -> Result<()> {
     say("ready")?;
     let begin_ns = begin()?;
     let cpu_before_ns = sys::process_cpu_ns();
-    let sender = Sender { job: job.clone(), events, begin_ns };
+    let begun = Begun::default();
+    let sender = Sender { job: job.clone(), events, begin_ns, begun: begun.clone() };
     // It may wait for room when the end comes, and ends with the process.
     std::thread::spawn(move || {
         if let Err(error) = sender.run(device) {
@@ -96,6 +98,7 @@ fn send(job: &SourceJob) -> Result<()> {
     let report = Report {
         cpu_ns: sys::process_cpu_ns() - cpu_before_ns,
         bytes: snapshot.totals.bytes_sent,
+        begun_ns: noted(&begun),
         told: told.lock().unwrap_or_else(PoisonError::into_inner).clone(),
         packets_sent: sum(|roce| roce.packets_sent),
         retransmitted: sum(|roce| roce.retransmitted),
@@ -152,6 +155,7 @@ struct Sender {
     job: SourceJob,
     events: Vec<Event>,
     begin_ns: u64,
+    begun: Begun,
 }
 
 impl Sender {
@@ -165,6 +169,9 @@ impl Sender {
             }
             for number in 0..event.frames {
                 let mut frame = device.frame(self.job.frame_bytes)?;
+                if number == 0 && self.job.controller.is_none() {
+                    note(&self.begun);
+                }
                 let age = Duration::from_nanos(sys::monotonic_ns() - due_ns);
                 frame.set_capture_time(SystemTime::now() - age);
                 frame.write_all(&stamp(self.job.device, index, number))?;

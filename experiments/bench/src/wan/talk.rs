@@ -75,12 +75,28 @@ pub(super) struct Report {
     pub(super) came: Vec<Came>,
     pub(super) frames_lost: Option<u64>,
     pub(super) sequence_naks_sent: Option<u64>,
+    pub(super) packets_received: u64,
     /// Of a source: events of which it was told that they miss their deadlines.
     pub(super) told: BTreeSet<usize>,
+    /// When it began to send each of its events, on the monotonic clock; nothing where it asks a controller, which begins
+    /// later.
+    pub(super) begun_ns: Vec<u64>,
     pub(super) packets_sent: u64,
     pub(super) retransmitted: u64,
     pub(super) timeouts: u64,
     pub(super) reconnects: u64,
+}
+
+impl Report {
+    /// Returns how many of the packets that sources sent this collector did not receive.
+    pub(super) fn missing(&self, sent: Option<u64>) -> Option<u64> {
+        sent.map(|sent| sent.saturating_sub(self.packets_received))
+    }
+
+    /// Returns what a time is for each gigabyte that came: nanoseconds for a byte.
+    pub(super) fn seconds_per_gb(&self, ns: u64) -> Option<f64> {
+        Some(ns as f64 / self.bytes as f64).filter(|cpu| cpu.is_finite())
+    }
 }
 
 /// Frames that are there, in the order in which they came.
@@ -88,6 +104,19 @@ pub(super) type Log = Arc<Mutex<Vec<Came>>>;
 
 pub(super) fn taken(log: &Log) -> Vec<Came> {
     log.lock().unwrap_or_else(PoisonError::into_inner).clone()
+}
+
+/// When events began to be sent, in their order.
+pub(super) type Begun = Arc<Mutex<Vec<u64>>>;
+
+/// Notes that the next event begins to be sent.
+pub(super) fn note(begun: &Begun) {
+    begun.lock().unwrap_or_else(PoisonError::into_inner).push(sys::monotonic_ns());
+}
+
+/// Returns the beginnings.
+pub(super) fn noted(begun: &Begun) -> Vec<u64> {
+    begun.lock().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
 /// Answers until the input ends. `report` has what only the collector knows.

@@ -1,7 +1,7 @@
 //! The same events over TCP: a stream for each source, frames one after the other.
 use super::talk::{
-    Came, Log, Report, STAMP_BYTES, SourceJob, begin, events, obey, say, say_json, sleep_until,
-    stamp, wait_for_end,
+    Begun, Came, Log, Report, STAMP_BYTES, SourceJob, begin, events, note, noted, obey, say,
+    say_json, sleep_until, stamp, wait_for_end,
 };
 use crate::sys;
 use anyhow::{Context as _, Result};
@@ -49,10 +49,13 @@ pub(super) fn send(job: &SourceJob) -> Result<()> {
     let (device, frame_bytes) = (job.device, job.frame_bytes);
     let sent = Arc::new(AtomicU64::new(0));
     let counted = Arc::clone(&sent);
+    let begun = Begun::default();
+    let notes = Arc::clone(&begun);
     std::thread::spawn(move || -> Result<()> {
         let mut frame = vec![0x5a; frame_bytes];
         for (index, event) in events.iter().enumerate() {
             sleep_until(begin_ns + event.at_ns);
+            note(&notes);
             for number in 0..event.frames {
                 frame[..STAMP_BYTES].copy_from_slice(&stamp(device, index, number));
                 stream.write_all(&frame)?;
@@ -66,6 +69,7 @@ pub(super) fn send(job: &SourceJob) -> Result<()> {
     });
     wait_for_end()?;
     let cpu_ns = sys::process_cpu_ns() - cpu_before_ns;
-    say_json(&Report { cpu_ns, bytes: sent.load(Ordering::Relaxed), ..Report::default() })?;
+    let bytes = sent.load(Ordering::Relaxed);
+    say_json(&Report { cpu_ns, bytes, begun_ns: noted(&begun), ..Report::default() })?;
     std::process::exit(0);
 }

@@ -1,6 +1,7 @@
 //! Steps that fail, and links that are ended from outside (S3.14).
 use super::talk::{answer, ask};
 use super::*;
+use catchment_channel::establish::EstablishError;
 
 /// Every step by which the server connects a link is made to fail once: that client is refused, the
 /// next one is served, and nothing is left.
@@ -17,7 +18,7 @@ fn s3_14_a_server_survives_a_failure_at_any_step() {
                     exchange(link);
                     break;
                 }
-                Err(LinkError::Refused(text)) => {
+                Err(LinkError::Establish(EstablishError::Refused(text))) => {
                     assert!(text.contains("made to fail"), "{name}: {text}");
                     refused += 1;
                 }

@@ -222,7 +222,10 @@ impl Cell {
             seeds: self.seeds.len(),
             seconds: self.seconds,
             judged: Judged::of(pooled, self.tolerant()),
-            packets_dropped: packets.map(|packets| packets.dropped),
+            packets_dropped: packets.map(Packets::dropped_in_all),
+            packets_dropped_urgent: packets.map(|packets| packets.dropped[0]),
+            packets_missing: packets.and_then(Packets::missing),
+            sequence_naks: packets.filter(|one| one.received > 0).map(|one| one.naks),
             operations_failed: packets.map(|packets| packets.failed),
             resent_fraction: packets.map(Packets::resent_fraction),
             over_capacity_bit_s: is_controlled.then_some(pooled.over_capacity_bits),
@@ -254,6 +257,11 @@ pub(super) struct Row {
     #[serde(flatten)]
     pub(super) judged: Judged,
     pub(super) packets_dropped: Option<u64>,
+    /// Of these, those of the urgent source.
+    pub(super) packets_dropped_urgent: Option<u64>,
+    /// Sent and not received, as both ends count. A NAK is for a gap, of as many packets as it may be.
+    pub(super) packets_missing: Option<u64>,
+    sequence_naks: Option<u64>,
     pub(super) operations_failed: Option<u64>,
     resent_fraction: Option<f64>,
     pub(super) over_capacity_bit_s: Option<f64>,
@@ -280,24 +288,39 @@ impl Row {
             format!("packet {} {nic} Gbit/s load {}: {field}", self.method, self.load)
         };
         let number = |number: Option<u64>| number.map(|number| number as f64);
+        let apart = self.packets_dropped.zip(self.packets_missing);
+        let apart = apart.map(|(dropped, missing)| dropped.abs_diff(missing));
+        let same = apart.map(|apart| {
+            Goal::most(name("packets_dropped beside packets_missing"), Some(apart as f64), 0.0)
+        });
         if self.over_capacity_bit_s.is_none() {
             let dropped = number(self.packets_dropped);
-            let loses = self.method == "spq" && self.load >= 0.3;
-            return Vec::from_iter(
-                loses.then(|| Goal::least(name("packets_dropped"), dropped, 1.0)),
-            );
+            if self.method != "spq" || self.load < 0.3 {
+                return Vec::from_iter(same);
+            }
+            let urgent = number(self.packets_dropped_urgent);
+            let lost = [
+                Goal::least(name("packets_dropped"), dropped, 1.0),
+                Goal::most(name("packets_dropped_urgent"), urgent, 0.0),
+            ];
+            return lost.into_iter().chain(same).collect();
         }
-        vec![
+        let all = [
             Goal::most(name("packets_dropped"), number(self.packets_dropped), 0.0),
             Goal::most(name("operations_failed"), number(self.operations_failed), 0.0),
             Goal::most(name("over_capacity_bit_s"), self.over_capacity_bit_s, 0.0),
-        ]
+        ];
+        all.into_iter().chain(same).collect()
     }
 
     fn packets_line(&self) -> String {
-        let counts = (self.packets_dropped, self.operations_failed, self.resent_fraction);
-        let (Some(dropped), Some(failed), Some(resent)) = counts else { return String::new() };
-        format!(", packets: {dropped} dropped, {resent:.4} sent again, {failed} operations failed")
+        let dropped = (self.packets_dropped, self.packets_dropped_urgent);
+        let (Some(dropped), Some(urgent)) = dropped else { return String::new() };
+        let others = (self.resent_fraction, self.operations_failed);
+        let (Some(resent), Some(failed)) = others else { return String::new() };
+        format!(
+            ", packets: {dropped} dropped ({urgent} urgent), {resent:.4} sent again, {failed} operations failed"
+        )
     }
 
     /// Returns by how much the on-time shares of two rows differ, the most of all.

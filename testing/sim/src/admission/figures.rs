@@ -95,7 +95,7 @@ impl Trial {
             tolerant_on_time: pooled.on_time(1),
             tolerant_frames_on_time: pooled.frames_on_time(1),
             tolerant_bits_per_s: pooled.sent_bits[1] / self.seconds as f64,
-            packets_dropped: pooled.packets.map(|packets| packets.dropped),
+            packets_dropped: pooled.packets.as_ref().map(Packets::dropped_in_all),
             resent_fraction: pooled.packets.as_ref().map(Packets::resent_fraction),
             operations_failed: pooled.packets.map(|packets| packets.failed),
         }

@@ -1,5 +1,6 @@
 //! The largest load that a method carries.
-use super::cell::{Cell, LINK_BPS};
+use super::cell::{Cell, LINK_BPS, Method};
+use super::ladder;
 use super::outcome::Pooled;
 use super::row::{Goal, Shown};
 use super::trace::Mix;
@@ -27,6 +28,38 @@ pub(super) struct KneeRow {
     pub(super) knee_frame: Option<f64>,
     seeds: usize,
     seconds: u64,
+}
+
+/// Knees that the model has over other round trips: steps of the ladder, NICs in Gbit/s, milliseconds, the knee, and
+/// whether it is by frames.
+type Trip = (Option<&'static str>, u64, f64, f64, bool);
+const TRIPS: [Trip; 11] = [
+    (Some("A1"), 10, 0.1, 0.67, true),
+    (Some("A1"), 10, 5.0, 0.52, true),
+    (Some("A1"), 10, 10.0, 0.38, true),
+    (Some("A1"), 10, 20.0, 0.23, true),
+    (Some("A3"), 10, 0.1, 0.74, true),
+    (Some("A3"), 10, 5.0, 0.74, true),
+    (Some("A3"), 10, 20.0, 0.74, true),
+    (None, 10, 0.1, 0.88, false),
+    (None, 10, 5.0, 0.88, false),
+    (None, 10, 20.0, 0.86, false),
+    (None, 20, 0.1, 0.93, false),
+];
+/// By how much a knee may differ from the model's, as a part of it.
+const APART_MOST: f64 = 0.05;
+
+/// Returns methods over the round trips for which the model has knees.
+pub(super) fn trips() -> Vec<Method> {
+    let all = ladder::papers().into_iter().chain(ladder::steps());
+    let shipped = [LINK_BPS / 2, LINK_BPS].map(ladder::shipped);
+    let all: Vec<Method> = all.filter(|one| one.calibration != "cal-d").chain(shipped).collect();
+    let over = |(step, nic, rtt_ms, ..): &Trip| {
+        let is = |one: &&Method| one.ladder == *step && one.nic_bps == nic * 1_000_000_000;
+        let method = all.iter().find(is)?.clone();
+        Some(Method { rtt_ns: (rtt_ms * 1e6) as u64, ..method })
+    };
+    TRIPS.iter().filter_map(over).collect()
 }
 
 /// Finds the knees of a cell's method by halving; the cell's load does not count.
@@ -75,6 +108,23 @@ fn halve(mut holds: impl FnMut(f64) -> bool) -> Option<f64> {
     Some(low)
 }
 
+impl KneeRow {
+    /// Returns that a knee over a round trip is as far from the model's as it may be.
+    pub(super) fn beside_model(&self) -> Option<Goal> {
+        let nic = self.nic_bps / 1_000_000_000;
+        let is_usual = self.links == "1" && self.mix == Mix::Events && self.threshold < 0.97;
+        let is = |(step, of, rtt_ms, ..): &&Trip| {
+            *step == self.ladder && *of == nic && *rtt_ms == self.rtt_ms
+        };
+        let (.., knee, by_frame) = TRIPS.iter().filter(|_| is_usual).find(is)?;
+        let here = if *by_frame { self.knee_frame } else { self.knee_event };
+        let apart = here.map(|here| (here / knee - 1.0).abs());
+        let step = self.ladder.unwrap_or("shipped");
+        let name = format!("knee {step} {nic} Gbit/s rtt {} ms beside the model", self.rtt_ms);
+        Some(Goal::most(name, apart, APART_MOST))
+    }
+}
+
 impl Shown for KneeRow {
     fn line(&self) -> String {
         let show = |knee: Option<f64>| knee.map_or_else(|| "-".to_owned(), |at| format!("{at:.3}"));
@@ -110,6 +160,7 @@ impl Shown for KneeRow {
             "knee {nic} Gbit/s rtt {} ms {:?} links {} at {}: knee_event",
             self.rtt_ms, self.mix, self.links, self.threshold
         );
-        least.map(|least| Goal::least(name, self.knee_event, least)).into_iter().collect()
+        let least = least.map(|least| Goal::least(name, self.knee_event, least));
+        least.into_iter().chain(self.beside_model()).collect()
     }
 }

@@ -27,7 +27,7 @@ enum What {
     Step,
     /// What the controller costs
     Speed,
-    /// A hundred thousand cameras of a thousand sources
+    /// A hundred thousand cameras, of a thousand sources and of as many
     Many,
 }
 
@@ -116,7 +116,7 @@ fn others(options: &AdmissionOptions, report: &Report) {
         speed::rows(options.quick).iter().for_each(|row| report.show(row));
     }
     if options.wants(What::Many, &fast) {
-        report.show(&many::row(options.seed));
+        many::rows(options.seed).iter().for_each(|row| report.show(row));
     }
 }
 
@@ -195,12 +195,12 @@ fn knees(options: &AdmissionOptions, report: &Report, methods: &[Method]) {
                 let seconds = cell.seconds * 20_000_000_000 / links.capacity_bps();
                 Cell { links, seconds: seconds.max(200), ..cell }
             }));
-            cells.extend([2, 5, 20].map(|rtt_ms| {
-                let method = Method { rtt_ns: rtt_ms * 1_000_000, ..method.clone() };
-                options.cell(method)
-            }));
+            let method = Method { rtt_ns: 2_000_000, ..method.clone() };
+            cells.push(options.cell(method));
         }
     }
+    let trips = knee::trips().into_iter().filter(|method| options.wants(What::Knee, method));
+    cells.extend(trips.map(|method| options.cell(method)));
     parallel::in_order(
         cells.len() as u64,
         |at| knee::find(&cells[at as usize]),

@@ -8,11 +8,21 @@ pub(super) const DEADLINES_NS: [u64; 2] = [100_000_000, 1_000_000_000];
 /// What became of an event.
 #[derive(Clone, Debug, Default)]
 pub(super) struct EventEnd {
+    /// When its first byte began to leave.
+    pub(super) begun_ns: Option<u64>,
     /// When its last byte left.
     pub(super) done_ns: Option<u64>,
     pub(super) frames_ns: Vec<u64>,
     /// Its source was told that the deadline is missed.
     pub(super) told: bool,
+}
+
+impl EventEnd {
+    /// Notes that something of it begins to leave then.
+    pub(super) fn begin(&mut self, at_ns: u64) {
+        let begun_ns = self.begun_ns.map_or(at_ns, |before_ns| before_ns.min(at_ns));
+        self.begun_ns = Some(begun_ns);
+    }
 }
 
 /// A run.
@@ -86,6 +96,8 @@ struct Class {
     on_time: u64,
     frames_on_time: u64,
     latencies_ns: Vec<u64>,
+    /// From when transmission begins.
+    sending_ns: Vec<u64>,
     frame_latencies_ns: Vec<u64>,
 }
 
@@ -120,6 +132,10 @@ impl Pooled {
         class.frames_on_time += in_time * FRAME_BYTES;
         let latency_ns = end.done_ns.map(|done_ns| done_ns - event.at_ns);
         class.latencies_ns.extend(latency_ns);
+        let sending = end.done_ns.zip(end.begun_ns);
+        class
+            .sending_ns
+            .extend(sending.map(|(done_ns, begun_ns)| done_ns.saturating_sub(begun_ns)));
         self.unfinished += u64::from(latency_ns.is_none());
         let on_time = latency_ns.is_some_and(|latency_ns| latency_ns <= deadline_ns);
         let device = self.devices.entry(event.device).or_default();
@@ -153,6 +169,11 @@ impl Pooled {
     /// Returns a percentile of the latency of events that ended, in milliseconds.
     pub(super) fn latency_ms(&self, class: usize, percent: f64) -> Option<f64> {
         percentile(&self.by_class[class].latencies_ns, percent).map(|ns| ns / 1e6)
+    }
+
+    /// Returns a percentile of the time of events from when their transmission began to their end, in milliseconds.
+    pub(super) fn sending_ms(&self, class: usize, percent: f64) -> Option<f64> {
+        percentile(&self.by_class[class].sending_ns, percent).map(|ns| ns / 1e6)
     }
 
     pub(super) fn frame_latency_ms(&self, class: usize, percent: f64) -> Option<f64> {
@@ -203,6 +224,11 @@ pub struct Judged {
     pub tolerant_ms_p50: Option<f64>,
     pub tolerant_ms_p95: Option<f64>,
     pub tolerant_frame_ms_p95: Option<f64>,
+    /// From when transmission begins, not from when the event was generated, to its end.
+    pub urgent_sending_ms_p50: Option<f64>,
+    pub urgent_sending_ms_p95: Option<f64>,
+    pub tolerant_sending_ms_p50: Option<f64>,
+    pub tolerant_sending_ms_p95: Option<f64>,
     pub urgent_on_time: f64,
     pub tolerant_on_time_event: f64,
     pub tolerant_on_time_frame: f64,
@@ -224,6 +250,10 @@ impl Judged {
             tolerant_ms_p50: spread(1, 50.0),
             tolerant_ms_p95: spread(1, 95.0),
             tolerant_frame_ms_p95: pooled.frame_latency_ms(1, 95.0),
+            urgent_sending_ms_p50: pooled.sending_ms(0, 50.0),
+            urgent_sending_ms_p95: pooled.sending_ms(0, 95.0),
+            tolerant_sending_ms_p50: pooled.sending_ms(1, 50.0),
+            tolerant_sending_ms_p95: pooled.sending_ms(1, 95.0),
             urgent_on_time: pooled.on_time(0),
             tolerant_on_time_event: pooled.on_time(1),
             tolerant_on_time_frame: pooled.frames_on_time(1),

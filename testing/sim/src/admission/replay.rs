@@ -16,6 +16,8 @@ pub struct Trace {
 /// What became of an event elsewhere.
 #[derive(Clone, Debug, Default)]
 pub struct End {
+    /// When its source began to send it, from the beginning of the trace.
+    pub begun_ns: Option<u64>,
     /// When each of its frames was there that came, from the beginning of the trace.
     pub frames_ns: Vec<u64>,
     /// Its source was told that it misses its deadline.
@@ -90,7 +92,8 @@ impl Trace {
             frames_ns.sort_unstable();
             let done_ns =
                 frames_ns.last().copied().filter(|_| frames_ns.len() as u64 == event.frames);
-            EventEnd { done_ns, frames_ns, told: end.told }
+            let (begun_ns, told) = (end.begun_ns, end.told);
+            EventEnd { begun_ns, done_ns, frames_ns, told }
         };
         let ends = self.events.iter().zip(ends).map(end).collect();
         let mut pooled = Pooled::default();
@@ -123,7 +126,7 @@ impl Trace {
 mod tests {
     use super::*;
 
-    /// Latency is from the generation on (S2.13); what is on time counts by frames and by events (S2.14).
+    /// Latency is from the generation on, and beside it from when transmission begins (S2.13); what is on time counts by frames and by events (S2.14).
     #[test]
     fn a_trace_comes_back_from_its_lines_and_is_judged_by_its_deadlines() {
         let trace = Trace::draw(0.5, 20, 1);
@@ -134,12 +137,14 @@ mod tests {
             .events()
             .iter()
             .map(|event| {
-                let at_ns = event.at_ns + 1_000_000;
-                End { frames_ns: vec![at_ns; event.frames as usize], told: false }
+                let (begun_ns, at_ns) = (Some(event.at_ns + 400_000), event.at_ns + 1_000_000);
+                End { begun_ns, frames_ns: vec![at_ns; event.frames as usize], told: false }
             })
             .collect();
         let good = trace.judge(&ends);
         assert_eq!((good.urgent_on_time, good.tolerant_on_time_event, good.missed), (1.0, 1.0, 0));
+        assert_eq!((good.urgent_ms_p95, good.urgent_sending_ms_p95), (Some(1.0), Some(0.6)));
+        assert_eq!((good.tolerant_ms_p50, good.tolerant_sending_ms_p50), (Some(1.0), Some(0.6)));
         let last = trace.events().iter().rposition(|event| event.class == 1).unwrap();
         ends[last].frames_ns[7] += 2_000_000_000;
         ends[last].told = true;

@@ -236,8 +236,12 @@ impl<'a> World<'a> {
 
     fn notice(&mut self) {
         for notice in self.network.take_notices() {
-            let Notice::Arrived { event, bytes } = notice else {
-                panic!("a queue pair that repeats until it is through has failed")
+            let (event, bytes) = match notice {
+                Notice::Begun { .. } => continue,
+                Notice::Arrived { event, bytes } => (event, bytes),
+                Notice::Failed { .. } => {
+                    panic!("a queue pair that repeats until it is through has failed")
+                }
             };
             let source = &mut self.sources[event];
             let Some(number) = source.chunks.pop_front() else { continue };
@@ -349,7 +353,7 @@ impl<'a> World<'a> {
     fn finish(mut self) -> Found {
         let left = self.sources.iter().flat_map(|source| source.left.values());
         self.found.frames_lost = left.map(|left| left.div_ceil(FRAME_BYTES / SCALE)).sum();
-        self.found.packets_dropped = self.network.finish().dropped;
+        self.found.packets_dropped = self.network.finish().dropped_in_all();
         self.found
     }
 }

@@ -40,8 +40,10 @@ pub(super) struct Setup {
 
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum What {
-    ToController(usize),
-    ToSource(usize),
+    /// The next of `inputs`: each takes as long, so they arrive in order.
+    ToController,
+    /// The next of `outputs`.
+    ToSource,
     Wake(TransferId, u64),
     Timeout,
     /// A source asks for the rates of its devices, or renews them.
@@ -75,8 +77,9 @@ pub(super) struct World<'a> {
     now_ns: u64,
     agenda: BinaryHeap<Reverse<(u64, u64, What)>>,
     count: u64,
-    inputs: Vec<Option<Input>>,
-    outputs: Vec<Option<Message>>,
+    /// On their way.
+    inputs: VecDeque<Input>,
+    outputs: VecDeque<Message>,
     timeout_ns: Option<u64>,
     devices: BTreeMap<u32, Device>,
     sendings: BTreeMap<TransferId, Sending>,
@@ -111,8 +114,8 @@ pub(super) fn run_over(setup: &Setup, trace: &[Event], carried: Option<Carried>)
         now_ns: 0,
         agenda: BinaryHeap::new(),
         count: 0,
-        inputs: Vec::new(),
-        outputs: Vec::new(),
+        inputs: VecDeque::new(),
+        outputs: VecDeque::new(),
         timeout_ns: None,
         devices: BTreeMap::new(),
         sendings: BTreeMap::new(),
@@ -165,13 +168,12 @@ impl World<'_> {
             }
             self.now_ns = at_ns;
             match what {
-                What::ToController(at) => {
-                    if let Some(input) = self.inputs[at].take() {
-                        self.control(input);
-                    }
+                What::ToController => {
+                    let input = self.inputs.pop_front();
+                    input.into_iter().for_each(|input| self.control(input));
                 }
-                What::ToSource(at) => {
-                    let message = self.outputs[at].take();
+                What::ToSource => {
+                    let message = self.outputs.pop_front();
                     message.into_iter().for_each(|message| self.obey(&message));
                 }
                 What::Wake(id, number) => self.wake(id, number),
@@ -197,8 +199,15 @@ impl World<'_> {
         let notices = carried.network.take_notices();
         let now_ns = carried.network.now_ns();
         for notice in &notices {
-            // The rest of an event that failed is not sent: it never ends.
-            let Notice::Arrived { event, bytes } = *notice else { continue };
+            let (event, bytes) = match *notice {
+                Notice::Arrived { event, bytes } => (event, bytes),
+                Notice::Begun { event } => {
+                    self.outcome.ends[event].begin(now_ns);
+                    continue;
+                }
+                // The rest of an event that failed is not sent: it never ends.
+                Notice::Failed { .. } => continue,
+            };
             let (left, end) = (&mut self.left_bytes[event], &mut self.outcome.ends[event]);
             let all = self.trace[event].bytes();
             let frames = |left: u64| (all - left) / FRAME_BYTES;
@@ -278,9 +287,8 @@ impl World<'_> {
     }
 
     fn send(&mut self, input: Input) {
-        self.inputs.push(Some(input));
-        let arrival_ns = self.now_ns + self.setup.source.delay_ns;
-        self.plan(arrival_ns, What::ToController(self.inputs.len() - 1));
+        self.inputs.push_back(input);
+        self.plan(self.now_ns + self.setup.source.delay_ns, What::ToController);
     }
 
     fn control(&mut self, input: Input) {
@@ -323,9 +331,8 @@ impl World<'_> {
     }
 
     fn answer(&mut self, message: Message) {
-        self.outputs.push(Some(message));
-        let arrival_ns = self.now_ns + self.setup.source.delay_ns;
-        self.plan(arrival_ns, What::ToSource(self.outputs.len() - 1));
+        self.outputs.push_back(message);
+        self.plan(self.now_ns + self.setup.source.delay_ns, What::ToSource);
     }
 
     fn set_timeout(&mut self, due_ns: Option<u64>) {
@@ -406,7 +413,9 @@ impl World<'_> {
 
     fn record(&mut self, sending: &Sending) {
         if self.carried.is_none() {
-            self.outcome.ends[sending.event].frames_ns.extend(&sending.frames_ns);
+            let end = &mut self.outcome.ends[sending.event];
+            end.frames_ns.extend(&sending.frames_ns);
+            sending.stretches.first().into_iter().for_each(|first| end.begin(first.from_ns));
         }
         let class = usize::from(self.trace[sending.event].class);
         for stretch in &sending.stretches {

@@ -65,6 +65,8 @@ pub(crate) struct LinkCounters {
     /// Marked as CE.
     pub(crate) marked: u64,
     pub(crate) queue_full: u64,
+    /// Of these, urgent ones.
+    pub(crate) queue_full_urgent: u64,
     pub(crate) too_long: u64,
 }
 
@@ -102,6 +104,7 @@ impl Link {
         let queued = self.backlog_bytes(now);
         if self.config.queue_bytes.is_some_and(|most| queued + bytes > most) {
             self.counters.queue_full += 1;
+            self.counters.queue_full_urgent += u64::from(frame.is_urgent());
             return Fate::QueueFull;
         }
         let marks = self.config.mark_above.is_some_and(|most| queued > most);

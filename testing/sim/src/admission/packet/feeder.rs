@@ -22,6 +22,8 @@ pub(super) struct Chunk {
 /// What a source noticed.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::admission) enum Notice {
+    /// A source hands the first byte of an event to what carries it; again when it goes on with it after another.
+    Begun { event: usize },
     /// The collector has so many more bytes of an event.
     Arrived { event: usize, bytes: u64 },
     /// A WRITE of this source failed: what is left of its event is not sent.
@@ -44,6 +46,13 @@ impl Notices {
     pub(super) fn add(&self, notice: Notice) {
         self.0.borrow_mut().push(notice);
     }
+
+    /// Adds that a source sends of this event, unless it did so last.
+    pub(super) fn begin(&self, last: &mut Option<usize>, event: usize) {
+        if last.replace(event) != Some(event) {
+            self.add(Notice::Begun { event });
+        }
+    }
 }
 
 /// The program of a source; that of the collector posts nothing.
@@ -53,6 +62,8 @@ pub(super) struct Feeder {
     target: RemoteAddr,
     waiting: VecDeque<Chunk>,
     posted: VecDeque<Chunk>,
+    /// The event of the last chunk that was posted.
+    begun: Option<usize>,
     /// Whether a controller says when to post.
     granted: bool,
     broken: Option<WcStatus>,
@@ -86,6 +97,7 @@ impl Feeder {
             target: RemoteAddr::default(),
             waiting: VecDeque::new(),
             posted: VecDeque::new(),
+            begun: None,
             granted: false,
             broken: None,
             notices: Rc::clone(notices),
@@ -144,6 +156,7 @@ impl Program for Feeder {
             }
             self.waiting.pop_front();
             self.posted.push_back(chunk);
+            self.notices.begin(&mut self.begun, chunk.event);
         }
     }
 

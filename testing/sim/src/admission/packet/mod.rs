@@ -14,7 +14,7 @@ mod wires;
 
 use crate::roce::{Host, HostConfig, Rights, Space, Station, address, connected};
 use crate::{Node, NodeId, Random, Simulation, Stop};
-use catchment_roce::wire::PathMtu;
+use catchment_roce::wire::{DropReason, PathMtu};
 use catchment_roce::{Config, Counters, PacingConfig, Qp, Recovery, Service};
 use catchment_verbs::Delivery;
 use feeder::{CHUNK_BYTES, Chunk, Feeder, Notices};
@@ -37,7 +37,7 @@ const MARK_PARTS: usize = 10;
 const UPLINK_BYTES: usize = 64 << 10;
 /// Silence before a retransmission: code 12, 7 retries.
 const TIMEOUT: Duration = Duration::from_millis(17);
-/// DSCP of urgent packets (EF) at a switch with priorities.
+/// DSCP of the urgent source's packets (EF): drops are counted by it, and a switch with priorities goes by it.
 const URGENT_DSCP: u8 = 46;
 
 /// How packets go.
@@ -102,9 +102,14 @@ pub(super) trait Carry {
 /// What packets came to.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Packets {
-    pub(super) dropped: u64,
+    /// At the bottleneck: packets of the urgent source, then those of others.
+    pub(super) dropped: [u64; 2],
     pub(super) sent: u64,
+    /// Of these, those that the collector received; none where it is not counted.
+    pub(super) received: u64,
     pub(super) resent: u64,
+    /// NAKs that the collector sent for a gap in the sequence.
+    pub(super) naks: u64,
     pub(super) failed: u64,
 }
 
@@ -132,6 +137,13 @@ pub(super) struct Plan {
     pub(super) urgent: u32,
 }
 
+impl Plan {
+    /// Returns the DSCP of a source's packets.
+    fn dscp(&self, source: u32) -> u8 {
+        if source == self.urgent { URGENT_DSCP } else { 0 }
+    }
+}
+
 impl Network {
     pub(super) fn new(plan: &Plan, transport: Transport) -> Self {
         let mut simulation = Simulation::new(1);
@@ -143,8 +155,7 @@ impl Network {
         for number in 0..plan.sources {
             let mut space = Space::default();
             let feeder = Feeder::new(&mut space, &mut memory, &mut random, (number, &notices));
-            let is_urgent = transport.priority && number == plan.urgent;
-            let dscp = if is_urgent { URGENT_DSCP } else { 0 };
+            let dscp = plan.dscp(number);
             let mut host = Host::new(config(number as usize, transport, dscp), space, feeder);
             host.attach(
                 queue_pair(plan.nic_bps, transport, [number, 0, 0]),
@@ -218,7 +229,8 @@ impl Network {
         let mut replace = |station: &mut Station<Host<Feeder>>, index: usize, end: u32| {
             let Station::Host(host) = station else { return };
             let fresh = queue_pair(nic_bps, transport, [source, end, replaced]);
-            packets.count(&host.qps.replace(index, fresh));
+            let old = host.qps.replace(index, fresh);
+            if end == 0 { packets.count_source(&old) } else { packets.count_collector(&old) }
         };
         self.simulation
             .call(self.ends.collector, |station, _| replace(station, source as usize, 1));
@@ -274,11 +286,15 @@ impl Carry for Network {
         let Station::Host(collector) = self.simulation.node(self.ends.collector) else {
             return self.packets;
         };
-        for source in &self.ends.sources {
+        for (number, source) in self.ends.sources.iter().enumerate() {
             let Station::Host(host) = self.simulation.node(*source) else { continue };
             assert!(host.program.is_right(&host.space, &collector.space), "a wrong byte arrived");
-            self.packets.count(host.qps.get(0));
+            self.packets.count_source(host.qps.get(0));
+            self.packets.count_collector(collector.qps.get(number));
         }
+        // Those for a queue pair that was replaced come late, and no queue pair counts them.
+        let late = DropReason::ALL.map(|reason| collector.dropped(reason));
+        self.packets.received += late.iter().sum::<u64>();
         self.packets.dropped = self.wires.dropped(&self.simulation);
         self.packets
     }
@@ -300,10 +316,19 @@ fn now_ns<N: Node>(simulation: &Simulation<N>) -> u64 {
 
 impl Packets {
     pub(super) fn add(&mut self, other: &Self) {
-        self.dropped += other.dropped;
+        for (sum, dropped) in self.dropped.iter_mut().zip(other.dropped) {
+            *sum += dropped;
+        }
         self.sent += other.sent;
+        self.received += other.received;
+        self.naks += other.naks;
         self.resent += other.resent;
         self.failed += other.failed;
+    }
+
+    /// Returns the packets of both classes that were dropped.
+    pub(super) fn dropped_in_all(&self) -> u64 {
+        self.dropped.iter().sum()
     }
 
     /// Returns the part of the packets that were sent again.
@@ -311,10 +336,21 @@ impl Packets {
         self.resent as f64 / self.sent.max(1) as f64
     }
 
-    fn count(&mut self, qp: &Qp) {
+    fn count_source(&mut self, qp: &Qp) {
         let counters = qp.counters();
         self.sent += counters.packets_sent;
         self.resent += counters.retransmitted;
+    }
+
+    fn count_collector(&mut self, qp: &Qp) {
+        let counters = qp.counters();
+        self.received += counters.packets_received;
+        self.naks += counters.sequence_naks_sent;
+    }
+
+    /// Returns the packets that were sent and did not arrive, by the counts of both ends; `None` where these do not count.
+    pub(super) fn missing(&self) -> Option<u64> {
+        (self.received > 0).then(|| self.sent - self.received)
     }
 }
 
@@ -350,4 +386,43 @@ fn queue_pair(nic_bps: u64, transport: Transport, [source, end, replaced]: [u32;
         ..usual
     };
     connected(config, number(1 - end), transport.recovery, PATH_MTU, TIMEOUT)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An event whose WRITE fails after its retries is counted and given up, and the source goes on with the next one.
+    #[test]
+    fn s2_11_an_operation_that_fails_is_counted_and_the_next_event_is_sent() {
+        let (bps, rtt_ns) = (1_000_000_000, 500_000);
+        let plan = Plan { sources: 2, nic_bps: bps, capacity_bps: bps, rtt_ns, urgent: 0 };
+        let transport = Transport { recovery: Recovery::GoBackN, marks: false, priority: false };
+        let mut network = Box::new(Network::new(&plan, transport));
+        network.wires.cut(&mut network.simulation);
+        // What is on its way when the first event fails holds a part of the second one.
+        for event in 0..2 {
+            network.post(1, event, 3 * CHUNK_BYTES, None);
+        }
+        let end_ns = 5_000_000_000;
+        let (mut failed_ns, mut there) = (None, [0; 2]);
+        while there[1] < 3 * CHUNK_BYTES && network.now_ns() < end_ns {
+            network.run(end_ns);
+            for notice in network.take_notices() {
+                match notice {
+                    Notice::Begun { .. } => {}
+                    Notice::Arrived { event, bytes } => there[event] += bytes,
+                    Notice::Failed { source } => {
+                        assert_eq!((source, failed_ns), (1, None));
+                        failed_ns = Some(network.now_ns());
+                        network.set_capacity(bps);
+                    }
+                }
+            }
+        }
+        assert_eq!(there, [0, 3 * CHUNK_BYTES]);
+        let silence = 8 * u64::try_from(TIMEOUT.as_nanos()).unwrap();
+        assert!(failed_ns.is_some_and(|at_ns| at_ns >= silence), "7 retries: {failed_ns:?}");
+        assert_eq!(network.finish().failed, 1);
+    }
 }

@@ -71,12 +71,22 @@ impl Wires {
         simulation.link_mut(self.bottleneck).reconfigure(self.narrow.clone());
     }
 
-    /// Returns the packets that found its queue full.
-    pub(super) fn dropped<H: Node>(&self, simulation: &Simulation<Station<H>>) -> u64 {
-        let at_switch = match simulation.node(self.switch) {
+    /// Lets the bottleneck lose all that it sends, until its capacity is set.
+    #[cfg(test)]
+    pub(super) fn cut<H: Node>(&self, simulation: &mut Simulation<Station<H>>) {
+        let loss = crate::Loss::Random(crate::Chance::ALWAYS);
+        let narrow = LinkConfig { loss, ..self.narrow.clone() };
+        simulation.link_mut(self.bottleneck).reconfigure(narrow);
+    }
+
+    /// Returns the packets that found its queue full: those of the urgent source, then those of others.
+    pub(super) fn dropped<H: Node>(&self, simulation: &Simulation<Station<H>>) -> [u64; 2] {
+        let [urgent, others] = match simulation.node(self.switch) {
             Station::Switch(switch) => switch.dropped(),
-            Station::Host(_) => 0,
+            Station::Host(_) => [0; 2],
         };
-        at_switch + simulation.link(self.bottleneck).counters.queue_full
+        let link = simulation.link(self.bottleneck).counters;
+        let link_urgent = link.queue_full_urgent;
+        [urgent + link_urgent, others + link.queue_full - link_urgent]
     }
 }

@@ -1,17 +1,7 @@
-//! The control path: a socket on which the two ends exchange what they need to connect, say goodbye,
-//! and notice the other's death where no packet shows it.
-//!
-//! ```text
-//! client                                server
-//!   card, 72 bytes  ───────────────────▶  acquires its resources, connects
-//!   connects        ◀───────────────────  card, or 72 bytes with the reason for refusal
-//!   "go", 1 byte    ───────────────────▶  may send
-//!                    … the data path …
-//!   "bye", 1 byte   ◀──────────────────▶  "bye"
-//! ```
-use super::LinkError;
-use catchment_channel::card::CARD_BYTES;
-use catchment_channel::{Card, ChannelError};
+//! The connection over which two ends exchange their cards.
+use super::EstablishError;
+use crate::card::CARD_BYTES;
+use crate::{Card, ChannelError};
 use socket2::Socket;
 use std::io;
 use std::io::{ErrorKind, Read, Write};
@@ -28,52 +18,70 @@ const BYE: u8 = 2;
 const REFUSAL: &[u8; 4] = b"CDPN";
 const REFUSAL_BYTES: usize = 512;
 
+/// Where clients come to.
 #[derive(Debug)]
 pub struct Listener(Socket);
 
+/// A control connection: TCP or a unix socket. It carries cards and goodbyes, and nothing of a message.
 #[derive(Debug)]
 pub struct Control(Socket);
 
 /// What the peer has said since the last poll.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Heard {
+pub enum Heard {
+    /// Nothing.
     Nothing,
+    /// It sends no more messages.
     Goodbye,
+    /// It is gone, or speaks nonsense.
     End,
 }
 
 impl Listener {
     /// Listens on a loopback address.
-    pub fn tcp(listener: TcpListener) -> Result<Self, LinkError> {
+    ///
+    /// # Errors
+    /// [`EstablishError::Open`] for an address that other hosts reach.
+    pub fn tcp(listener: TcpListener) -> Result<Self, EstablishError> {
         let address = listener.local_addr().map_err(failed("its address"))?;
         if !address.ip().is_loopback() {
-            return Err(LinkError::Open(address));
+            return Err(EstablishError::Open(address));
         }
         Self::tcp_insecure(listener)
     }
 
     /// Listens on any address, for a trusted network: nothing is encrypted, and every client is
     /// served.
-    pub fn tcp_insecure(listener: TcpListener) -> Result<Self, LinkError> {
+    ///
+    /// # Errors
+    /// When the socket cannot be made non-blocking.
+    pub fn tcp_insecure(listener: TcpListener) -> Result<Self, EstablishError> {
         Self::over(listener.into())
     }
 
     /// Listens on a unix socket: the permissions of its file say who may connect.
-    pub fn unix(listener: UnixListener) -> Result<Self, LinkError> {
+    ///
+    /// # Errors
+    /// As for [`Listener::tcp_insecure`].
+    pub fn unix(listener: UnixListener) -> Result<Self, EstablishError> {
         Self::over(listener.into())
     }
 
-    fn over(listener: Socket) -> Result<Self, LinkError> {
+    fn over(listener: Socket) -> Result<Self, EstablishError> {
         listener.set_nonblocking(true).map_err(failed("setting it non-blocking"))?;
         Ok(Self(listener))
     }
 
+    /// Returns the address; `None` of a unix socket.
     pub fn address(&self) -> Option<SocketAddr> {
         self.0.local_addr().ok()?.as_socket()
     }
 
     /// Accepts the next client; `None` if none waits.
-    pub(super) fn accept(&self) -> io::Result<Option<Control>> {
+    ///
+    /// # Errors
+    /// As `accept(2)` has them.
+    pub fn accept(&self) -> io::Result<Option<Control>> {
         match self.0.accept() {
             Ok((socket, _)) if self.address().is_some() => Control::tcp(socket.into()).map(Some),
             Ok((socket, _)) => Control::unix(socket.into()).map(Some),
@@ -90,12 +98,20 @@ impl AsFd for Listener {
 }
 
 impl Control {
+    /// Takes a TCP connection.
+    ///
+    /// # Errors
+    /// When it cannot be set up.
     pub fn tcp(stream: TcpStream) -> io::Result<Self> {
         stream.set_nonblocking(false)?;
         stream.set_nodelay(true)?;
         Ok(Self(stream.into()))
     }
 
+    /// Takes a connected unix socket.
+    ///
+    /// # Errors
+    /// When it cannot be set up.
     pub fn unix(stream: UnixStream) -> io::Result<Self> {
         stream.set_nonblocking(false)?;
         Ok(Self(stream.into()))
@@ -115,10 +131,17 @@ impl Control {
     }
 
     /// From now on [`Control::poll`] may be called, and nothing blocks.
-    pub(super) fn set_nonblocking(&self) -> Result<(), LinkError> {
+    ///
+    /// # Errors
+    /// As the system has them.
+    pub fn set_nonblocking(&self) -> Result<(), EstablishError> {
         self.0.set_nonblocking(true).map_err(failed("setting it non-blocking"))
     }
 
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "a socket is waited for in real time, before there is a channel"
+    )]
     fn read_exact(&self, buffer: &mut [u8], deadline: Instant) -> io::Result<()> {
         let mut filled = 0;
         while filled < buffer.len() {
@@ -140,11 +163,15 @@ impl Control {
         Ok(())
     }
 
-    pub(super) fn recv_card(&self, deadline: Instant) -> Result<Card, LinkError> {
+    /// Receives the peer's card.
+    ///
+    /// # Errors
+    /// [`EstablishError`]: a refusal, something else than a card, or silence until the deadline.
+    pub fn recv_card(&self, deadline: Instant) -> Result<Card, EstablishError> {
         let mut bytes = [0; CARD_BYTES];
         self.read_exact(&mut bytes, deadline).map_err(failed("waiting for the peer's card"))?;
         if bytes.starts_with(REFUSAL) {
-            return Err(LinkError::Refused(self.recv_refusal(&bytes, deadline)));
+            return Err(EstablishError::Refused(self.recv_refusal(&bytes, deadline)));
         }
         Ok(Card::decode(&bytes).map_err(ChannelError::from)?)
     }
@@ -166,12 +193,16 @@ impl Control {
         text.chars().filter(|c| !c.is_control()).collect()
     }
 
-    pub(super) fn send_card(&self, card: Card) -> Result<(), LinkError> {
+    /// Sends this end's card.
+    ///
+    /// # Errors
+    /// When the connection is gone.
+    pub fn send_card(&self, card: Card) -> Result<(), EstablishError> {
         self.write_all(&card.encode()).map_err(failed("sending this end's card"))
     }
 
     /// Sends the reason for refusal in place of a card. Failures to send are ignored.
-    pub(super) fn refuse(&self, reason: &str) {
+    pub fn refuse(&self, reason: &str) {
         let mut bytes = [0; REFUSAL_BYTES];
         bytes[..REFUSAL.len()].copy_from_slice(REFUSAL);
         let room = REFUSAL_BYTES - REFUSAL.len();
@@ -183,28 +214,36 @@ impl Control {
         let _ = self.write_all(&bytes[..length]);
     }
 
-    pub(super) fn send_go(&self) -> Result<(), LinkError> {
+    /// Says that this end is connected.
+    ///
+    /// # Errors
+    /// When the connection is gone.
+    pub fn send_go(&self) -> Result<(), EstablishError> {
         self.write_all(&[GO]).map_err(failed("confirming the connection"))
     }
 
-    pub(super) fn recv_go(&self, deadline: Instant) -> Result<(), LinkError> {
+    /// Waits until the peer is connected.
+    ///
+    /// # Errors
+    /// [`EstablishError`]: another word, or silence until the deadline.
+    pub fn recv_go(&self, deadline: Instant) -> Result<(), EstablishError> {
         let mut byte = [0];
         let read = self.read_exact(&mut byte, deadline);
         read.map_err(failed("waiting for the peer to connect"))?;
         match byte {
             [GO] => Ok(()),
-            [other] => Err(LinkError::Said(other)),
+            [other] => Err(EstablishError::Said(other)),
         }
     }
 
     /// Says that this end sends no more messages. A peer that is gone does not get it.
-    pub(super) fn send_goodbye(&self) {
+    pub fn send_goodbye(&self) {
         let _ = self.write_all(&[BYE]);
     }
 
     /// Returns what the peer has said since the last poll. Never blocks after
     /// [`Control::set_nonblocking`].
-    pub(super) fn poll(&self) -> Heard {
+    pub fn poll(&self) -> Heard {
         let mut bytes = [0; 8];
         match self.read(&mut bytes) {
             Ok(1) if bytes[0] == BYE => Heard::Goodbye,
@@ -218,11 +257,12 @@ impl Control {
     }
 }
 
-pub(super) fn failed(what: &'static str) -> impl Fn(io::Error) -> LinkError {
-    move |source| LinkError::Control { what, source }
+fn failed(what: &'static str) -> impl Fn(io::Error) -> EstablishError {
+    move |source| EstablishError::Control { what, source }
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "deadlines of a socket are in real time")]
 mod tests {
     use super::*;
 
@@ -241,8 +281,8 @@ mod tests {
         a.refuse("no\u{1b}room");
         a.refuse(&"é".repeat(300));
         drop(a);
-        let text = |result: Result<Card, LinkError>| match result {
-            Err(LinkError::Refused(text)) => text,
+        let text = |result: Result<Card, EstablishError>| match result {
+            Err(EstablishError::Refused(text)) => text,
             other => panic!("{other:?}"),
         };
         assert_eq!(text(b.recv_card(soon())), "noroom");
@@ -260,7 +300,7 @@ mod tests {
         assert!(cut.contains("the control connection"), "{cut}");
         let (a, b) = pair();
         a.write_all(&[7]).unwrap();
-        assert!(matches!(b.recv_go(soon()), Err(LinkError::Said(7))));
+        assert!(matches!(b.recv_go(soon()), Err(EstablishError::Said(7))));
     }
 
     #[test]
