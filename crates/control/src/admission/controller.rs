@@ -2,7 +2,7 @@
 use super::device::Devices;
 use super::fair::Reference;
 use super::hold::Holds;
-use super::lead::Level;
+use super::level::Level;
 use super::part::{self, Part, Path};
 use super::pool::Pool;
 use super::queue::Queues;

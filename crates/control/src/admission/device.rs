@@ -38,7 +38,7 @@ struct Rest {
     /// Of the same source, in a ring.
     next: u32,
     before: u32,
-    /// What it was granted of the first link of its path, as a [level](super::lead) of that.
+    /// What it was granted of the first link of its path, as a [level](super::level) of that.
     lead: f64,
     /// [`Device::mark`] and `lead` of the other links.
     marks: Box<[(f64, f64)]>,
@@ -204,7 +204,7 @@ impl Devices {
         }
     }
 
-    /// Returns what a device was granted of a link of its path, as a [level](super::lead) of that.
+    /// Returns what a device was granted of a link of its path, as a [level](super::level) of that.
     pub(super) fn lead(&self, id: DeviceId, place: usize) -> f64 {
         let rest = &self.rest[id.0 as usize];
         place.checked_sub(1).map_or(rest.lead, |at| rest.marks[at].1)

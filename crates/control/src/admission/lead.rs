@@ -1,43 +1,9 @@
-//! How far a device is ahead of the others that want something: what it was granted beyond its part.
-//!
-//! Beside each link runs a level: what everybody who wanted something all the time would have been granted, for each
-//! unit of weight (start-time fair queueing, Goyal, Vin and Cheng 1996). Where all is granted that is wanted it says
-//! nothing; where more is wanted than there is, it tells who has had more of it.
+//! How far a device is ahead of the others that want something: what it was granted beyond the [level](super::level) of
+//! a link. Where all is granted that is wanted this says nothing; where more is wanted than there is, it tells who has had
+//! more of it.
 use super::DeviceId;
 use super::controller::Controller;
 use super::transfer::Key;
-
-/// The level of a link.
-#[derive(Debug, Default)]
-pub(super) struct Level {
-    at_ns: u64,
-    /// Bits for each unit of weight.
-    bits: f64,
-    /// Of the devices that want something.
-    weight: u64,
-    /// The highest mark of a device.
-    most: f64,
-}
-
-impl Level {
-    fn advance(&mut self, now_ns: u64, capacity_bps: u64) {
-        let bits = now_ns.saturating_sub(self.at_ns) as f64 * 1e-9 * capacity_bps as f64;
-        self.at_ns = self.at_ns.max(now_ns);
-        if self.weight > 0 {
-            self.bits += bits / self.weight as f64;
-        }
-    }
-
-    /// Counts a device that begins to want something, or no longer does. When nobody does, all have what they wanted
-    /// and nobody is ahead.
-    fn count(&mut self, weight: u32, wants: bool) {
-        let weight = u64::from(weight);
-        self.weight = if wants { self.weight + weight } else { self.weight.saturating_sub(weight) };
-        if self.weight == 0 {
-            self.bits = self.bits.max(self.most);
-        }
-    }
-}
 
 impl Controller {
     /// Notes that a device begins to want something of its links, or no longer does.
@@ -59,8 +25,7 @@ impl Controller {
             let link = &mut self.links[self.paths[path].links[place]];
             link.level.advance(self.now_ns, link.pool.usable_bps());
             let before = self.devices.lead(id, place);
-            let mark = if back { before - bits } else { before.max(link.level.bits) + bits };
-            link.level.most = link.level.most.max(mark);
+            let mark = if back { before - bits } else { link.level.raise(before, bits) };
             self.devices.set_lead(id, place, mark);
         }
     }
@@ -87,12 +52,9 @@ impl Controller {
     fn ahead_ns(&self, id: DeviceId, place: usize) -> u64 {
         let device = self.devices.known(id);
         let link = &self.links[self.paths[usize::from(device.path.0)].links[place]];
-        let capacity_bps = link.pool.usable_bps().max(1) as f64;
-        let waited_ns = self.now_ns.saturating_sub(link.level.at_ns) as f64;
-        let bits =
-            link.level.bits + waited_ns * 1e-9 * capacity_bps / link.level.weight.max(1) as f64;
-        let bits = (self.devices.lead(id, place) - bits).max(0.0) * f64::from(device.weight);
-        (bits / capacity_bps * 1e9) as u64
+        let capacity_bps = link.pool.usable_bps().max(1);
+        let bits = link.level.below(self.devices.lead(id, place), self.now_ns, capacity_bps);
+        (bits * f64::from(device.weight) / capacity_bps as f64 * 1e9) as u64
     }
 
     /// Returns the device of the first transfer that goes behind because it is late, of no lower class than that of a

@@ -46,6 +46,7 @@ mod heap;
 mod hold;
 mod late;
 mod lead;
+mod level;
 mod lower;
 mod message;
 mod part;
