@@ -126,6 +126,26 @@ impl Ends {
         }
     }
 
+    /// Lets what the source has said arrive, and nothing come back.
+    pub(crate) fn deliver(&mut self) {
+        for bytes in std::mem::take(&mut self.to_controller) {
+            self.datagram(&bytes);
+        }
+        self.to_source.clear();
+    }
+
+    /// Lets a time pass in which nothing arrives.
+    pub(crate) fn be_cut_off(&mut self, time_ns: u64) {
+        let end_ns = self.now_ns + time_ns;
+        while self.now_ns < end_ns {
+            self.now_ns += MS / 10;
+            self.tell(source_side::Input::Timeout);
+            self.control(controller_side::Input::Timeout);
+            self.to_controller.clear();
+            self.to_source.clear();
+        }
+    }
+
     fn ask(&mut self, bytes: u64) {
         self.tell(source_side::Input::Ask { id: ID, bytes, ahead_bytes: 0, age_ns: 0, class: 1 });
     }

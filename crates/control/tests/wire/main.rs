@@ -6,5 +6,6 @@ mod rates;
 mod samples;
 mod seals;
 mod shared;
+mod silent;
 mod takeover;
 mod vectors;

@@ -41,7 +41,8 @@ impl ControllerSide {
             }
             return;
         }
-        if session.work.entries.is_empty() {
+        // Those that are over may wait for an answer, and nobody looks whether their source is there.
+        if is_new {
             self.watch(source);
         }
         let Some(session) = self.sessions.get_mut(&source) else { return };
