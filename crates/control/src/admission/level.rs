@@ -15,12 +15,18 @@ pub(super) struct Level {
 }
 
 impl Level {
-    pub(super) fn advance(&mut self, now_ns: u64, capacity_bps: u64) {
-        let bits = now_ns.saturating_sub(self.at_ns) as f64 * 1e-9 * capacity_bps as f64;
-        self.at_ns = self.at_ns.max(now_ns);
-        if self.weight > 0 {
-            self.bits += bits / self.weight as f64;
+    /// Returns where it is by now. It stands still while nobody wants anything.
+    fn bits_at(&self, now_ns: u64, capacity_bps: u64) -> f64 {
+        if self.weight == 0 {
+            return self.bits;
         }
+        let bits = now_ns.saturating_sub(self.at_ns) as f64 * 1e-9 * capacity_bps as f64;
+        self.bits + bits / self.weight as f64
+    }
+
+    pub(super) fn advance(&mut self, now_ns: u64, capacity_bps: u64) {
+        self.bits = self.bits_at(now_ns, capacity_bps);
+        self.at_ns = self.at_ns.max(now_ns);
     }
 
     /// Counts a device that begins to want something, or no longer does. When nobody does, all have what they wanted
@@ -43,7 +49,6 @@ impl Level {
 
     /// Returns how far a mark is above the level.
     pub(super) fn below(&self, mark: f64, now_ns: u64, capacity_bps: u64) -> f64 {
-        let bits = now_ns.saturating_sub(self.at_ns) as f64 * 1e-9 * capacity_bps as f64;
-        (mark - self.bits - bits / self.weight.max(1) as f64).max(0.0)
+        (mark - self.bits_at(now_ns, capacity_bps)).max(0.0)
     }
 }

@@ -13,7 +13,7 @@ impl Controller {
         }
         self.count_small(spec.path, 0, spec.small_bps);
         let path = &self.paths[usize::from(spec.path.0)];
-        let links = path.links.len();
+        let (links, part) = (path.links.len(), path.part);
         let wants = self.devices.get(id).is_some_and(|before| before.head != NONE);
         if wants {
             self.count_wanting(id, false);
@@ -23,9 +23,8 @@ impl Controller {
         if wants {
             self.count_wanting(id, true);
         }
-        let path = &self.paths[usize::from(spec.path.0)];
         if self.devices.known(id).transfers > 0 {
-            self.note_stale(path.part);
+            self.note_stale(part);
         }
     }
 

@@ -8,12 +8,14 @@ use super::{ClassId, DeviceId, NONE, Order, TransferId};
 pub(super) struct Key(u128);
 
 const ARRIVAL_BITS: u32 = 54;
+/// What is below late, class and surplus.
+const BELOW_BAND: u32 = ARRIVAL_BITS + 64;
 
 impl Key {
     const fn new(late: bool, class: u8, surplus: bool, at_ns: u64, arrival: u64) -> Self {
         debug_assert!(arrival >> ARRIVAL_BITS == 0, "centuries of requests");
         let band = ((late as u128) << 9) | ((class as u128) << 1) | surplus as u128;
-        Self((band << 118) | ((at_ns as u128) << ARRIVAL_BITS) | arrival as u128)
+        Self((band << BELOW_BAND) | ((at_ns as u128) << ARRIVAL_BITS) | arrival as u128)
     }
 
     /// Before all that go behind because they are late.
@@ -21,7 +23,7 @@ impl Key {
 
     /// Returns the class as which a transfer counts.
     pub(super) const fn class(self) -> u8 {
-        (self.0 >> (118 + 1)) as u8
+        (self.0 >> (BELOW_BAND + 1)) as u8
     }
 
     #[cfg(test)]

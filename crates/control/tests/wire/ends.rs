@@ -112,17 +112,24 @@ impl Ends {
 
     /// Lets a time pass; datagrams come at once.
     pub(crate) fn pass(&mut self, time_ns: u64) {
+        self.step(time_ns, |ends| {
+            while let Some(bytes) = ends.to_controller.pop() {
+                ends.datagram(&bytes);
+            }
+            while let Some(bytes) = ends.to_source.pop() {
+                ends.tell(source_side::Input::Datagram(&bytes));
+            }
+        });
+    }
+
+    /// Lets a time pass, in steps; `deliver` says what becomes of the datagrams of each.
+    fn step(&mut self, time_ns: u64, deliver: impl Fn(&mut Self)) {
         let end_ns = self.now_ns + time_ns;
         while self.now_ns < end_ns {
             self.now_ns += MS / 10;
             self.tell(source_side::Input::Timeout);
             self.control(controller_side::Input::Timeout);
-            while let Some(bytes) = self.to_controller.pop() {
-                self.datagram(&bytes);
-            }
-            while let Some(bytes) = self.to_source.pop() {
-                self.tell(source_side::Input::Datagram(&bytes));
-            }
+            deliver(self);
         }
     }
 
@@ -136,18 +143,20 @@ impl Ends {
 
     /// Lets a time pass in which nothing arrives.
     pub(crate) fn be_cut_off(&mut self, time_ns: u64) {
-        let end_ns = self.now_ns + time_ns;
-        while self.now_ns < end_ns {
-            self.now_ns += MS / 10;
-            self.tell(source_side::Input::Timeout);
-            self.control(controller_side::Input::Timeout);
-            self.to_controller.clear();
-            self.to_source.clear();
-        }
+        self.step(time_ns, |ends| {
+            ends.to_controller.clear();
+            ends.to_source.clear();
+        });
     }
 
     fn ask(&mut self, bytes: u64) {
-        self.tell(source_side::Input::Ask { id: ID, bytes, ahead_bytes: 0, age_ns: 0, class: 1 });
+        self.ask_for(ID.number, bytes);
+    }
+
+    /// Lets the source ask for a transfer with a number.
+    pub(crate) fn ask_for(&mut self, number: u64, bytes: u64) {
+        let id = LocalId { number, ..ID };
+        self.tell(source_side::Input::Ask { id, bytes, ahead_bytes: 0, age_ns: 0, class: 1 });
     }
 }
 

@@ -29,12 +29,6 @@ fn serve(ends: &mut Ends, number: u64, time_ms: u64, left: &mut usize) {
     }
 }
 
-fn ask(ends: &mut Ends, number: u64) {
-    let id = LocalId { device: 0, number };
-    let (bytes, ahead_bytes, age_ns, class) = (BYTES, 0, 0, 1);
-    ends.tell(source_side::Input::Ask { id, bytes, ahead_bytes, age_ns, class });
-}
-
 #[test]
 fn frames_of_a_device_with_a_rate_leave_without_asking() {
     let mut ends = Ends::new();
@@ -44,7 +38,7 @@ fn frames_of_a_device_with_a_rate_leave_without_asking() {
     assert_eq!(ends.source.rate(0).map(|rate| rate.rate_bps), Some(RATE_BPS));
     let (mut transfers, mut left) = (0, 0);
     for number in 1..=100 {
-        ask(&mut ends, number);
+        ends.ask_for(number, BYTES);
         serve(&mut ends, number, 40, &mut left);
         transfers += ends.controller.controller().transfers();
     }
@@ -71,7 +65,7 @@ fn what_a_link_cannot_carry_is_answered_with_what_it_can() {
     let told = (view.wanted_bps, view.rate_bps, view.could_bps);
     assert_eq!(told, (12 * RATE_BPS, 0, 9 * RATE_BPS), "as people are told");
     // It asks for each frame.
-    ask(&mut ends, 1);
+    ends.ask_for(1, BYTES);
     serve(&mut ends, 1, 40, &mut 0);
     assert_eq!(ends.chunks.iter().sum::<u64>(), BYTES);
     assert_eq!(ends.controller.classes()[1].on_time, 1);
@@ -96,7 +90,7 @@ fn a_rate_is_not_used_when_nobody_answers_and_comes_back_with_the_answer() {
     silent(&mut ends, 210);
     assert_eq!(ends.source.rate(0).map(|rate| rate.rate_bps), Some(0));
     assert!(ends.source.is_alone());
-    ask(&mut ends, 1);
+    ends.ask_for(1, BYTES);
     silent(&mut ends, 10);
     assert!(ends.chunks.is_empty(), "it was told to stop");
     // The controller has kept the rate for a second.
