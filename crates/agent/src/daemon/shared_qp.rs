@@ -145,6 +145,8 @@ pub(super) struct SharedQp {
     pub(super) host: u32,
     pub(super) number: u32,
     pub(super) qp: Option<Box<dyn Qp>>,
+    /// It had none yet, or both ends of the last one are gone: nothing of that arrives any more.
+    pub(super) is_free: bool,
     /// The first of them are in the device's hands.
     pub(super) queue: VecDeque<Posted>,
     pub(super) given: usize,
@@ -166,6 +168,7 @@ impl SharedQp {
             host,
             number,
             qp: None,
+            is_free: true,
             queue: VecDeque::new(),
             given: 0,
             lock: has_lock.then(Mutex::default),
@@ -212,7 +215,9 @@ impl SharedQp {
             }
             let Some(last) = count.checked_sub(1) else { return false };
             requests[last].signaled = true;
-            if qp.post_send(&requests[..count]).is_err() {
+            if let Err(error) = qp.post_send(&requests[..count]) {
+                // The peer may have taken those before the one that was refused.
+                self.given += error.index;
                 return true;
             }
             self.counts.sent = self.counts.sent.wrapping_add(messages);
@@ -251,7 +256,7 @@ impl SharedQp {
     /// Begins with a queue pair. What another one was not done with comes first, as soon as it is known of which
     /// messages the peer has taken. Returns the connections to ask about.
     pub(super) fn begin(&mut self, number: u32, qp: Box<dyn Qp>, inbox: Option<Inbox>) -> &[u64] {
-        (self.number, self.qp, self.inbox) = (number, Some(qp), inbox);
+        (self.number, self.qp, self.inbox, self.is_free) = (number, Some(qp), inbox, false);
         self.counts = Counts::default();
         self.unsure.clear();
         self.asked.clear();

@@ -4,13 +4,14 @@ use super::connection::{Connection, NewQp};
 use super::own::OwnQp;
 use super::share::{Buffer, Shared};
 use super::shared_qp::{Posted, SharedQp};
+use super::shared_qps::SharedQps;
 use crate::entry::{Data, MAX_INLINE_BYTES, Request, Work};
 use crate::inband::{Message, Told};
 use crate::scheduler::Scheduler;
 use catchment_verbs::sync::Mutex;
 use catchment_verbs::{
-    Endpoint, ModifyError, Payload, PostError, Qp, QpState, QpTransition, RateError, RecvWr,
-    RemoteAddr, SendOp, SendWr, Sge,
+    Endpoint, ModifyError, Payload, PostError, PostFailure, Qp, QpState, QpTransition, RateError,
+    RecvWr, RemoteAddr, SendOp, SendWr, Sge,
 };
 use proptest::prelude::*;
 use std::collections::VecDeque;
@@ -26,8 +27,14 @@ struct Given {
     inline: Vec<u8>,
 }
 
-/// A device that keeps what it is given.
-struct Device(Arc<Mutex<Vec<Given>>>);
+/// A device that keeps what it is given, up to so many.
+struct Device(Arc<Mutex<Vec<Given>>>, usize);
+
+impl Device {
+    fn new(given: &Arc<Mutex<Vec<Given>>>) -> Self {
+        Self(Arc::clone(given), usize::MAX)
+    }
+}
 
 impl Qp for Device {
     fn qpn(&self) -> u32 {
@@ -54,7 +61,12 @@ impl Qp for Device {
             };
             Given { wr_id: wr.wr_id, op: wr.op, inline }
         });
-        self.0.lock().extend(given);
+        let mut taken = self.0.lock();
+        let room = self.1.saturating_sub(taken.len());
+        taken.extend(given.take(room));
+        if requests.len() > room {
+            return Err(PostError { index: room, reason: PostFailure::QueueFull(self.1 as u32) });
+        }
         Ok(())
     }
 
@@ -109,7 +121,7 @@ impl World {
     fn begin(&mut self) {
         self.device = Arc::default();
         (self.executed, self.completed, self.credited) = (0, 0, 0);
-        let device = Box::new(Device(Arc::clone(&self.device)));
+        let device = Box::new(Device::new(&self.device));
         let asked = self.sender.begin(0, device, None).to_vec();
         for base in asked {
             let from = (base >> 32) as u32;
@@ -235,13 +247,46 @@ proptest! {
     }
 }
 
+/// A device that refuses a request has those before it, and the peer may have taken them.
+#[test]
+fn what_a_device_had_before_it_refused_one_is_not_done_again_unasked() {
+    let mut world = World::new();
+    world.sender.qp = None;
+    (0..2).for_each(|connection| world.send(connection, false));
+    world.sender.qp = Some(Box::new(Device(Arc::clone(&world.device), 3)));
+    assert!(world.sender.give(), "the fourth is refused");
+    while world.execute() || world.take() {}
+    assert_eq!(world.taken, [1, 0, 0]);
+    world.fail();
+    while world.execute() || world.take() || world.complete() || world.answer() {}
+    assert_eq!(world.taken, world.sent);
+}
+
+/// One that is made while others fail takes no place whose last one the peer may still have: what arrived over that
+/// would be taken behind the answer to how far the peer got, and again as it is repeated.
+#[test]
+fn a_place_waits_until_both_ends_of_its_last_one_are_gone() {
+    let mut shared_qps = SharedQps::new(None, false);
+    let device = || Box::new(Device::new(&Arc::default()));
+    let mut add = |number, free: &[u32], lost: &[u32]| {
+        lost.iter().for_each(|number| shared_qps.lose(1, *number));
+        free.iter().for_each(|number| shared_qps.free(1, *number));
+        shared_qps.add(1, number, device())
+    };
+    assert_eq!([add(1, &[], &[]), add(2, &[], &[])], [0, 1]);
+    assert_eq!(add(3, &[2], &[1, 2]), 1, "the peer may have 1");
+    assert_eq!(add(4, &[1], &[]), 0);
+    assert_eq!(add(5, &[], &[4]), 2, "the peer may have 4");
+    assert_eq!(add(6, &[3, 4], &[]), 0, "3 is in use");
+}
+
 /// A peer's agent that tells of what its receive has no room for is not believed.
 #[test]
 fn a_message_that_its_receive_has_no_room_for_is_none() {
     let mut scheduler = Scheduler::unlimited();
     let application = scheduler.add_application();
     let id = scheduler.add_connection(application, 8);
-    let qp = OwnQp::new(Box::new(Device(Arc::default())), true);
+    let qp = OwnQp::new(Box::new(Device::new(&Arc::default())), true);
     let mut connection = Connection::new(id, (0, 0), 0, NewQp { qp, pd: 0, cq: None }, (8, 8));
     connection.shared = Some(Box::new(Shared::new((1, 1))));
     let data = Data::of_elements(&[Sge { addr: 64, bytes: 9, lkey: 1 }]).unwrap();

@@ -138,7 +138,7 @@ impl SharedQps {
         }
     }
 
-    /// Uses one more of a host; first, in the place of one that is gone. Returns the place.
+    /// Uses one more of a host; first, in the place of one of which both ends are gone. Returns the place.
     pub fn add(&mut self, host: u32, number: u32, qp: Box<dyn Qp>) -> usize {
         self.add_with((host, number), qp, None, |_| None)
     }
@@ -152,8 +152,8 @@ impl SharedQps {
         inbox: impl Into<Option<Inbox>>,
         peer: impl Fn(u64) -> Option<(u32, u32)>,
     ) -> usize {
-        let lacks = |shared_qp: &SharedQp| shared_qp.host == host && shared_qp.qp.is_none();
-        let at = self.all.iter().position(lacks).unwrap_or(self.all.len());
+        let is_free = |shared_qp: &SharedQp| shared_qp.host == host && shared_qp.is_free;
+        let at = self.all.iter().position(is_free).unwrap_or(self.all.len());
         if at == self.all.len() {
             self.all.push(SharedQp::new(host, number, self.has_groups));
         }
@@ -213,6 +213,17 @@ impl SharedQps {
         }
     }
 
+    /// Notes that both ends of one are gone: another one may have its place. Before that its peer may still take what
+    /// arrived over it, and would not tell of it when it is asked over another one.
+    pub(super) fn free(&mut self, host: u32, number: u32) {
+        let is_it = |shared_qp: &&mut SharedQp| {
+            shared_qp.qp.is_none() && (shared_qp.host, shared_qp.number) == (host, number)
+        };
+        if let Some(shared_qp) = self.all.iter_mut().find(is_it) {
+            shared_qp.is_free = true;
+        }
+    }
+
     /// Returns host and number of the one that has this number at the device.
     pub(super) fn find(&self, qpn: u32) -> Option<(u32, u32)> {
         let is_it = |shared_qp: &&SharedQp| shared_qp.qp.as_ref().is_some_and(|qp| qp.qpn() == qpn);
@@ -250,6 +261,7 @@ impl SharedQps {
             // All of their connections end.
             shared_qp.fail(&mut Vec::new());
             shared_qp.queue.clear();
+            shared_qp.is_free = true;
         }
     }
 

@@ -311,6 +311,7 @@ impl Groups {
         let Some(group) = self.hosts.get_mut(&host) else { return };
         if group.shared_qps.get(&number) == Some(&SharedQp::Lost { ours: true, theirs: true }) {
             group.shared_qps.remove(&number);
+            self.actions.push_back(Action::Tell(Verdict::SharedQpFree(host, number)));
             self.grow(host);
         }
     }

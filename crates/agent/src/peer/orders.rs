@@ -74,6 +74,8 @@ pub(crate) enum Verdict {
     Revoke { host: u32, rkey: u32 },
     /// The other end of a shared queue pair is gone.
     SharedQpLost(u32, u32),
+    /// Both ends of one are gone: another may take its place.
+    SharedQpFree(u32, u32),
     /// No shared queue pair with a host can be made.
     NoSharedQp(u32),
     /// A host is gone, or has another life.

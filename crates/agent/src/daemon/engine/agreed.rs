@@ -125,6 +125,7 @@ impl Engine {
             Verdict::Key { at, rkey, region } => self.learn_key(at, rkey, region),
             Verdict::Revoke { host, rkey } => self.forget_key(host, rkey),
             Verdict::SharedQpLost(host, number) => self.lose_shared_qp(host, number),
+            Verdict::SharedQpFree(host, number) => self.shared_qps.free(host, number),
             Verdict::NoSharedQp(host) => self.part_all(host),
             Verdict::SharedQpsGone(host) => self.shared_qps.forget(host),
         }
