@@ -232,7 +232,8 @@ impl Controller {
         links.map(|link| self.links[*link].pool.free_bps()).min()
     }
 
-    /// Returns the rates of all windows that somebody may use now, on a link: bits a second.
+    /// Returns the rates of all windows on a link: bits a second. One that ends soon counts beside the one that begins
+    /// then: see [`Controller::in_force_bps`].
     #[must_use]
     pub fn load_bps(&self, link: LinkId) -> Option<u64> {
         self.links.get(usize::from(link.0)).map(|link| link.pool.load_bps())

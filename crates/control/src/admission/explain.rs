@@ -39,7 +39,7 @@ pub struct Explanation {
     pub left_bytes: u64,
     /// The link of its path that has the least to give.
     pub link: LinkId,
-    /// The rates of all windows on that link: bits a second.
+    /// The rates of all windows in force on that link: bits a second.
     pub load_bps: u64,
     /// What that link carries: bits a second.
     pub capacity_bps: u64,
@@ -93,7 +93,7 @@ impl Controller {
             age_ns: self.now_ns.saturating_sub(transfer.born_ns),
             left_bytes,
             link: LinkId(u16::try_from(link).unwrap_or(u16::MAX)),
-            load_bps: pool.load_bps(),
+            load_bps: self.in_force_bps_on(link),
             capacity_bps: pool.capacity_bps,
             before,
             is_lowered: transfer.flags.lowered,
@@ -102,6 +102,28 @@ impl Controller {
             starts_in_ns,
             spare_ns: signed(transfer.deadline_ns).saturating_sub(signed(there_ns)),
         })
+    }
+
+    /// Returns the rates of all that may be sent on a link now: bits a second. Windows that begin later are not among them.
+    /// Looks at all transfers.
+    #[must_use]
+    pub fn in_force_bps(&self, link: LinkId) -> Option<u64> {
+        let link = usize::from(link.0);
+        (link < self.links.len()).then(|| self.in_force_bps_on(link))
+    }
+
+    fn in_force_bps_on(&self, link: usize) -> u64 {
+        let rate_bps = |one: &Transfer| match one.state {
+            State::Granted | State::Ending | State::Pausing => one.course.rate_at(self.now_ns),
+            State::Waiting | State::Silent => 0,
+        };
+        self.transfers.iter().filter(|one| self.uses(one, link)).map(rate_bps).sum()
+    }
+
+    /// Returns whether a link is on the path of a transfer.
+    fn uses(&self, one: &Transfer, link: usize) -> bool {
+        let path = self.path_of(one.id.device);
+        self.paths[usize::from(path.0)].links.contains(&link)
     }
 
     /// Returns the transfer of a device that is served first, or else the oldest.
@@ -124,13 +146,9 @@ impl Controller {
             State::Ending | State::Pausing => true,
             State::Silent => false,
         };
-        let shares = |one: &Transfer| {
-            let path = self.path_of(one.id.device);
-            self.paths[usize::from(path.0)].links.contains(&link)
-        };
         let mut before = BTreeMap::<ClassId, Before>::new();
         let others = self.transfers.iter().filter(|one| one.id != own);
-        for one in others.filter(|one| goes_on(one) && shares(one)) {
+        for one in others.filter(|one| goes_on(one) && self.uses(one, link)) {
             let Before { transfers, bytes } = before.entry(one.class).or_default();
             *transfers += 1;
             *bytes = bytes.saturating_add(one.course.left_at(self.now_ns));

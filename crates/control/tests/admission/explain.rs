@@ -62,3 +62,29 @@ fn one_that_cannot_be_in_time_is_told_how_much_too_late_it_comes() {
     assert!(told.spare_ns <= -(100 * MS).cast_signed(), "{}", told.spare_ns);
     assert_eq!(told.before[&ClassId(1)].transfers, 2, "those that can be in time");
 }
+
+/// A window that begins when another one ends is granted before that: a link carries one of them at a time.
+#[test]
+fn a_window_that_begins_later_is_not_in_force() {
+    let mut config = one_link(Rules::deadline());
+    config.links[0].capacity_bps = 10 * GBPS;
+    let mut harness = Harness::with_devices(config, 2);
+    harness.request(0, transfer(1, 1), FRAME);
+    harness.request(0, transfer(2, 1), FRAME);
+    let in_force_bps = |harness: &Harness| harness.controller.in_force_bps(LinkId(0));
+    let next = loop {
+        assert_eq!(in_force_bps(&harness), Some(10 * GBPS));
+        let due_ns = harness.next_ns.expect("the first window ends");
+        harness.timeout(due_ns);
+        if let Some(next) = harness.grant_of(transfer(2, 1)) {
+            assert!(next.from_ns > due_ns, "ahead of its window");
+            break next;
+        }
+    };
+    assert_eq!((harness.load_bps(), in_force_bps(&harness)), (20 * GBPS, Some(10 * GBPS)));
+    harness.timeout(next.from_ns);
+    assert_eq!(in_force_bps(&harness), Some(10 * GBPS));
+    harness.be_silent(100);
+    assert_eq!(in_force_bps(&harness), Some(0));
+    assert_eq!(harness.controller.in_force_bps(LinkId(9)), None);
+}

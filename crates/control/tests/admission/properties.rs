@@ -224,6 +224,7 @@ fn play_changing(
             worst.hear(&harness.said);
             if checked {
                 worst.check(next_ns);
+                check_view(&harness);
             }
         }
         now_ns = then_ns;
@@ -242,9 +243,20 @@ fn play_changing(
         }
         if checked {
             worst.check(now_ns);
+            check_view(&harness);
         }
     }
     (harness, said)
+}
+
+/// What is shown of a link is never more than it carries.
+fn check_view(harness: &Harness) {
+    for link in (0..3).map(LinkId) {
+        let (capacity_bps, _) = harness.controller.capacity_bps(link).expect("a link");
+        let in_force_bps = harness.controller.in_force_bps(link).expect("a link");
+        assert!(in_force_bps <= capacity_bps, "{in_force_bps} of {capacity_bps} bit/s");
+        assert!(harness.controller.load_bps(link) >= Some(in_force_bps));
+    }
 }
 
 fn transfer_of(output: &Output) -> TransferId {

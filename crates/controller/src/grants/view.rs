@@ -24,7 +24,7 @@ impl Grants {
             working_bps: controller
                 .capacity_bps(LinkId(at))
                 .map_or(link.capacity_bps, |(_, bps)| bps),
-            granted_bps: controller.load_bps(LinkId(at)).unwrap_or(0)
+            granted_bps: controller.in_force_bps(LinkId(at)).unwrap_or(0)
                 + controller.periodic_bps(LinkId(at)).unwrap_or(0),
         };
         let views = self.side.classes();
