@@ -63,6 +63,22 @@ fn is_built_again(folder: &Path) -> bool {
     others && std::env::var_os("CI").is_none()
 }
 
+/// Returns `command` so that it takes the processors only where nothing else does.
+pub(crate) fn at_rest(command: &Command) -> Command {
+    let mut nice = Command::new("nice");
+    nice.args(["-n", "19"]).arg(command.get_program()).args(command.get_args());
+    if let Some(folder) = command.get_current_dir() {
+        nice.current_dir(folder);
+    }
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => nice.env(name, value),
+            None => nice.env_remove(name),
+        };
+    }
+    nice
+}
+
 fn set_by_cargo_run(name: &str) -> bool {
     let prefixes = ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_", "CARGO_CRATE_"];
     prefixes.iter().any(|prefix| name.starts_with(prefix))
@@ -162,7 +178,8 @@ impl Drop for KillOnDrop {
     }
 }
 
-fn kill_tree(child: &mut Child) {
+/// Kills `child` and its descendants.
+pub(crate) fn kill_tree(child: &mut Child) {
     let below = stopped_tree(child.id());
     // Each may have ended by itself meanwhile.
     let _ = child.kill();

@@ -1,8 +1,8 @@
 //! The steps of `cargo xtask test`, in the order in which they find errors soonest.
 //!
 //! Builds are shared: clippy and docs only check; `build`, `test` and `doctest` use the development
-//! profile; `demo`, `soak`, `lab` and `sim` use one release build of all programs that they start; loom
-//! has a folder of its own, because its `--cfg` would otherwise rebuild everything twice.
+//! profile; `demo`, `soak`, `lab` and `sim` use one release build of all programs that they start, which begins
+//! beside the tests; loom has a folder of its own, because its `--cfg` would otherwise rebuild everything twice.
 use crate::repo::Repo;
 use crate::run::{self, Show, Tally};
 use crate::{

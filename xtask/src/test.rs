@@ -1,5 +1,6 @@
 //! `cargo xtask test`: runs the steps, times them, and counts what passed.
 use crate::passed;
+use crate::programs;
 use crate::repo::Repo;
 use crate::run::Tally;
 use crate::steps::{self, Context, STEPS, Step};
@@ -59,8 +60,13 @@ pub(crate) fn run(repo: &Repo, args: &Args) -> Result<()> {
     let context = Context { repo, full: args.full, stress: args.stress, packages: &args.package };
     let steps = chosen(args)?;
     let _loops = args.stress.then(|| load(&context)).transpose()?;
-    let mut rows = Vec::new();
+    let (mut rows, mut ahead) = (Vec::new(), None);
+    let builds_ahead = !args.stress && steps.iter().any(|step| step.name == "release");
     for step in steps {
+        if step.name == "test" && builds_ahead {
+            // Tests mostly wait, so most of the build costs no time.
+            ahead = Some(programs::build_ahead(repo)?);
+        }
         let row = perform(&context, step);
         let stop = args.fail_fast && !row.passed();
         rows.push(row);
@@ -68,6 +74,7 @@ pub(crate) fn run(repo: &Repo, args: &Args) -> Result<()> {
             break;
         }
     }
+    drop(ahead);
     let all = args.only.is_empty() && !args.quick && args.package.is_empty();
     println!("\n{}", summary(&rows, all));
     ensure!(
