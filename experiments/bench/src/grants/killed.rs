@@ -1,35 +1,30 @@
 //! What is felt of the end of a source: one that is killed in its window, as a process of the command, and another one in
 //! this process that waits for what it had, over software RoCE and loopback. The controller is a process of its own.
 use super::failover::{CAPACITY_BPS, FULL_BPS, Inquirer, LOOK, PATIENCE, STEADY};
+use super::load::{Cameras, Load};
 use super::row::Row;
 use super::service::Controller;
 use crate::long::COMMAND;
 use crate::stats::decimals;
-use anyhow::{Result, anyhow, ensure};
-use catchment::collector::Collector;
-use catchment::session::path::PathRules;
-use catchment::source::{DeviceSpec, Fallback, Source};
+use anyhow::{Result, anyhow};
 use catchment_perf::ChildProcess;
 use serde_json::Value;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread::JoinHandle;
 use std::time::Instant;
 
 pub(super) const CASE: &str = "source";
 /// The frames of both take 332 ms at the capacity: longer than a lease, so a window is as long as one can be.
 const FORMAT: &str = "synthetic:3840x1440:rgb24";
-const FRAME_BYTES: usize = 3840 * 1440 * 3;
-const BLOCKS: u32 = 2;
+const OTHER: Cameras =
+    Cameras { provider: "roce", count: 1, frame_bytes: 3840 * 1440 * 3, blocks: 2 };
 const VICTIM: &str = "victim";
 
 /// Measures it, so many times; the row has the worst of each.
 pub(super) fn measure(rounds: usize) -> Result<Row> {
     let controller = Controller::start(CAPACITY_BPS)?;
     let mut grants = Grants { inquirer: Inquirer::new(controller.address.clone())?, over_bps: 0 };
-    let load = Load::start(&controller.address.to_string())?;
+    let load = Load::start(OTHER, &controller.address.to_string())?;
     let (mut first_ms, mut full_ms) = (0.0_f64, 0.0_f64);
     for _ in 0..rounds {
         let victim = start_victim(&load, &controller)?;
@@ -41,18 +36,18 @@ pub(super) fn measure(rounds: usize) -> Result<Row> {
         first_ms = first_ms.max(grants.wait(killed, |of| of.other_bps > 0)?);
         full_ms = full_ms.max(grants.wait(killed, |of| of.other_bps >= FULL_BPS)?);
     }
-    let (frames, lost) = load.end()?;
+    let (frames, arrivals) = load.end()?;
     Ok(Row {
         what: "failover",
         case: Some(CASE),
-        provider: Some("roce"),
+        provider: Some(OTHER.provider),
         sources: Some(2),
         devices: Some(2),
         transfers: Some(frames),
         first_grant_ms: Some(decimals(first_ms, 1)),
         full_capacity_ms: Some(decimals(full_ms, 1)),
         granted_over_bps: Some(grants.over_bps),
-        frames_lost: Some(lost),
+        frames_lost: Some(frames - arrivals.len() as u64),
         ..Row::default()
     })
 }
@@ -62,7 +57,7 @@ fn start_victim(load: &Load, controller: &Controller) -> Result<ChildProcess> {
     let mut command = Command::new(std::env::current_exe()?);
     command.arg0(COMMAND).args(["send", "--input", FORMAT, "--rate", "max", "--device", VICTIM]);
     command.args(["--require", "roce", "--controller", &controller.address.to_string()]);
-    command.arg(load.collector.local_addr().to_string());
+    command.arg(load.address());
     command.stdin(Stdio::null()).stderr(Stdio::null());
     Ok(ChildProcess::start("the source that is killed", &mut command)?)
 }
@@ -116,58 +111,5 @@ impl Grants {
         let over_bps = in_force_bps.unwrap_or(0).saturating_sub(CAPACITY_BPS);
         self.over_bps = self.over_bps.max(over_bps);
         granted
-    }
-}
-
-/// A collector, and a source that always has frames.
-struct Load {
-    collector: Collector,
-    source: Source,
-    thread: JoinHandle<Result<u64>>,
-    stop: Arc<AtomicBool>,
-    received: Arc<AtomicU64>,
-}
-
-impl Load {
-    fn start(controller: &str) -> Result<Self> {
-        let rules = PathRules { require: vec!["roce".to_owned()], ..PathRules::default() };
-        let received = Arc::<AtomicU64>::default();
-        let counted = received.clone();
-        let collector = Collector::builder("127.0.0.1:0")
-            .path_rules(rules.clone())
-            .on_frame(move |frame| {
-                counted.fetch_add(u64::from(frame.device() != VICTIM), Ordering::Relaxed);
-            })
-            .start()?;
-        let source = Source::builder(collector.local_addr().to_string())
-            .path_rules(rules)
-            .controller(controller, Fallback::Stop)
-            .device(DeviceSpec::new("other").frame_bytes(FRAME_BYTES))
-            .blocks(BLOCKS)
-            .patience(PATIENCE)
-            .connect()?;
-        let (mut device, stop) = (source.device("other")?, Arc::<AtomicBool>::default());
-        let stopped = stop.clone();
-        let thread = std::thread::spawn(move || {
-            let (frame, mut sent) = (vec![7; FRAME_BYTES], 0);
-            while !stopped.load(Ordering::Relaxed) {
-                // Waits for a slot: there is always a frame.
-                device.frame(FRAME_BYTES)?.send_bytes(&frame)?;
-                sent += 1;
-            }
-            Ok(sent)
-        });
-        Ok(Self { collector, source, thread, stop, received })
-    }
-
-    /// Returns how many frames were sent, and how many of them are not there.
-    fn end(self) -> Result<(u64, u64)> {
-        self.stop.store(true, Ordering::Relaxed);
-        let sent = self.thread.join().map_err(|_| anyhow!("a device panicked"))??;
-        self.source.close(PATIENCE)?;
-        self.collector.stop();
-        let received = self.received.load(Ordering::Relaxed);
-        ensure!(received <= sent, "{received} frames came of {sent}");
-        Ok((sent, sent - received))
     }
 }

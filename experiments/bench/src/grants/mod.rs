@@ -15,6 +15,7 @@
 //! | `row` | rows and goals |
 mod failover;
 mod killed;
+mod load;
 mod row;
 mod service;
 mod shared;

@@ -2,21 +2,15 @@
 //!
 //! The controller is a process of its own; sources and collector, as shipped, are in this one. Each source always has
 //! frames to send. A frame counts when the collector hands it out.
+use super::load::{Arrival, Cameras, Load};
 use super::row::Row;
 use super::service::Controller;
 use crate::stats::decimals;
-use anyhow::{Context as _, Result, anyhow};
-use catchment::collector::Collector;
-use catchment::session::path::PathRules;
-use catchment::source::{DeviceSpec, Fallback, Source};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use anyhow::{Context as _, Result};
+use std::time::Duration;
 
 /// Before all sources are registered and have frames on their way.
 const WARM_UP: Duration = Duration::from_secs(2);
-const PATIENCE: Duration = Duration::from_secs(60);
 const SECOND: Duration = Duration::from_secs(1);
 /// Slots of a source: what is written ahead has left soon after the end.
 const BLOCKS: u32 = 8;
@@ -68,6 +62,11 @@ impl Case {
         }
     }
 
+    fn cameras(&self) -> Cameras {
+        let Self { provider, sources, frame_bytes, .. } = *self;
+        Cameras { provider, count: sources, frame_bytes, blocks: BLOCKS }
+    }
+
     /// Returns whether the name of its row has this text.
     pub(super) fn is_named(&self, text: &str) -> bool {
         self.row().shared_name().contains(text)
@@ -76,14 +75,14 @@ impl Case {
     /// Lets the sources send for a time, after a warm-up.
     pub(super) fn measure(&self, time: Duration) -> Result<Row> {
         let controller = Controller::start(self.capacity_bps)?;
-        let load = Load::start(self, &controller.address.to_string())?;
+        let load = Load::start(self.cameras(), &controller.address.to_string())?;
         // The time of the measurement: nothing else ends it.
         std::thread::sleep(WARM_UP + time);
         let (sent, arrivals) = load.end()?;
         let moved = Moved::of(&arrivals, self, time)?;
         Ok(Row {
             transfers: Some(sent),
-            frames_lost: Some(sent.saturating_sub(arrivals.len() as u64)),
+            frames_lost: Some(sent - arrivals.len() as u64),
             used_fraction: Some(decimals(moved.used_fraction, 4)),
             beyond_bytes_max: Some(moved.beyond_bytes_max.round()),
             silent_ms_max: Some(decimals(moved.silent.as_secs_f64() * 1e3, 1)),
@@ -104,7 +103,7 @@ struct Moved {
 
 impl Moved {
     /// `arrivals` are times since the beginning, in order, and the number of the source.
-    fn of(arrivals: &[(Duration, usize)], case: &Case, time: Duration) -> Result<Self> {
+    fn of(arrivals: &[Arrival], case: &Case, time: Duration) -> Result<Self> {
         let silent = (0..case.sources).map(|source| silence(arrivals, source, time)).max();
         let arrivals: Vec<Duration> = arrivals.iter().map(|(at, _)| *at).collect();
         let bytes = |frames: usize| (frames * case.frame_bytes) as f64;
@@ -127,78 +126,12 @@ impl Moved {
 }
 
 /// Returns the longest time without a frame of a source, after the warm-up.
-fn silence(arrivals: &[(Duration, usize)], source: usize, time: Duration) -> Duration {
+fn silence(arrivals: &[Arrival], source: usize, time: Duration) -> Duration {
     let end = WARM_UP + time;
     let times = arrivals.iter().filter(|(at, of)| *of == source && (WARM_UP..end).contains(at));
     let times = times.map(|(at, _)| *at);
     let steps = std::iter::once(WARM_UP).chain(times.clone()).zip(times.chain([end]));
     steps.map(|(from, to)| to.saturating_sub(from)).max().unwrap_or(time)
-}
-
-struct Load {
-    collector: Collector,
-    sources: Vec<Source>,
-    threads: Vec<JoinHandle<Result<u64>>>,
-    stop: Arc<AtomicBool>,
-    arrivals: Arc<Mutex<Vec<(Duration, usize)>>>,
-}
-
-impl Load {
-    fn start(case: &Case, controller: &str) -> Result<Self> {
-        let (began, arrivals) = (Instant::now(), Arc::<Mutex<Vec<(Duration, usize)>>>::default());
-        let noted = arrivals.clone();
-        let rules = PathRules { require: vec![case.provider.to_owned()], ..PathRules::default() };
-        let collector = Collector::builder("127.0.0.1:0")
-            .path_rules(rules.clone())
-            .on_frame(move |frame| {
-                let source = frame.device().strip_prefix("cam").and_then(|it| it.parse().ok());
-                let arrival = (began.elapsed(), source.unwrap_or(usize::MAX));
-                noted.lock().unwrap_or_else(PoisonError::into_inner).push(arrival);
-            })
-            .start()?;
-        let stop = Arc::new(AtomicBool::new(false));
-        let (mut sources, mut threads) = (Vec::new(), Vec::new());
-        for number in 0..case.sources {
-            let (name, bytes) = (format!("cam{number}"), case.frame_bytes);
-            let source = Source::builder(collector.local_addr().to_string())
-                .path_rules(rules.clone())
-                .controller(controller, Fallback::Stop)
-                .device(DeviceSpec::new(&name).frame_bytes(bytes))
-                .blocks(BLOCKS)
-                .patience(PATIENCE)
-                .connect()?;
-            let (mut device, stop) = (source.device(&name)?, stop.clone());
-            threads.push(std::thread::spawn(move || {
-                let (frame, mut sent) = (vec![7; bytes], 0);
-                while !stop.load(Ordering::Relaxed) {
-                    // Waits for a slot: there is always a frame.
-                    device.frame(bytes)?.send_bytes(&frame)?;
-                    sent += 1;
-                }
-                Ok(sent)
-            }));
-            sources.push(source);
-        }
-        Ok(Self { collector, sources, threads, stop, arrivals })
-    }
-
-    /// Returns how many frames were sent, and when each arrived.
-    fn end(self) -> Result<(u64, Vec<(Duration, usize)>)> {
-        self.stop.store(true, Ordering::Relaxed);
-        let mut sent = 0;
-        for thread in self.threads {
-            sent += thread.join().map_err(|_| anyhow!("a device panicked"))??;
-        }
-        for source in self.sources {
-            source.close(PATIENCE)?;
-        }
-        self.collector.stop();
-        let mut arrivals =
-            std::mem::take(&mut *self.arrivals.lock().unwrap_or_else(PoisonError::into_inner));
-        // Streams have workers of their own.
-        arrivals.sort_unstable();
-        Ok((sent, arrivals))
-    }
 }
 
 #[cfg(test)]
