@@ -3,7 +3,7 @@ use crate::admit::{Admitted, admit};
 use crate::config::Settings;
 use crate::grants::{Command, Handle, Names, Newcomer, Placed};
 use catchment_control::admission::DeviceSpec;
-use catchment_session::io::{Arriving, Peer, SecuredStream, StreamListener};
+use catchment_session::io::{Arriving, Peer, Place, SecuredStream, StreamListener};
 use catchment_session::names::DeviceName;
 use catchment_session::registration::{
     Answer, LABEL, MESSAGE_BYTES_MAX, Register, Registered, Request, Secret,
@@ -12,14 +12,12 @@ use catchment_session::tls::Protection;
 use std::net::IpAddr;
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::oneshot;
 
 /// Connections that are served at a time.
 const CONNECTIONS_MAX: usize = 256;
 /// Time from connecting to the answer.
 pub(crate) const LIMIT: Duration = Duration::from_secs(5);
-/// Pause after a failed accept, for example for lack of descriptors.
-pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 #[derive(Clone)]
 pub(crate) struct Context {
@@ -28,31 +26,19 @@ pub(crate) struct Context {
 }
 
 pub(crate) async fn accept_all(listener: StreamListener, context: Context) {
-    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-    loop {
-        // Others wait in the queue of the system.
-        let Ok(place) = places.clone().acquire_owned().await else { return };
-        match listener.accept().await {
-            Ok(arriving) => {
-                let context = context.clone();
-                tokio::spawn(async move {
-                    let _place = place;
-                    let peer = arriving.peer().clone();
-                    match tokio::time::timeout(LIMIT, serve(arriving, context)).await {
-                        Ok(Ok(())) => {}
-                        Ok(Err(reason)) => tracing::info!(%peer, %reason, "not registered"),
-                        Err(_) => {
-                            tracing::info!(%peer, limit = ?LIMIT, "nothing registered in time")
-                        }
-                    }
-                });
-            }
-            Err(error) => {
-                tracing::warn!(%error, "cannot accept a connection");
-                tokio::time::sleep(ACCEPT_PAUSE).await;
+    let serve = |arriving: Arriving, place: Place| {
+        let context = context.clone();
+        async move {
+            let _place = place;
+            let peer = arriving.peer().clone();
+            match tokio::time::timeout(LIMIT, serve(arriving, context)).await {
+                Ok(Ok(())) => {}
+                Ok(Err(reason)) => tracing::info!(%peer, %reason, "not registered"),
+                Err(_) => tracing::info!(%peer, limit = ?LIMIT, "nothing registered in time"),
             }
         }
-    }
+    };
+    listener.serve_each(CONNECTIONS_MAX, serve).await;
 }
 
 async fn serve(arriving: Arriving, context: Context) -> Result<(), String> {

@@ -22,7 +22,9 @@ use alarm::Alarm;
 use catchment_control::drum::{Host, HostConfig, HostError};
 use catchment_session::backoff::Backoff;
 use catchment_session::host::Host as Identity;
-use catchment_session::io::{Address, BindError, ClientSecurity, ServerSecurity, StreamListener};
+use catchment_session::io::{
+    Address, Arriving, BindError, ClientSecurity, Place, ServerSecurity, StreamListener,
+};
 use catchment_verbs::sync::Mutex;
 use catchment_verbs::{Endpoint, Gid};
 use hub::{BYTES_PER_MOPS, Hub, Tells};
@@ -42,14 +44,12 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc::UnboundedReceiver;
-use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot};
 
 /// Connections that make their handshake at a time.
 const HANDSHAKES: usize = 64;
 /// Events that wait for the hub; sessions wait with them.
 const EVENTS: usize = 256;
-/// Pause after a failed accept, for example for lack of descriptors.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// How long the last words to all peers may take.
 const LAST_WORDS: Duration = Duration::from_millis(500);
 /// Tries after which the pauses between them grow no more.
@@ -395,29 +395,19 @@ fn serve(
 }
 
 async fn accept_all(listener: StreamListener, context: Context) {
-    let places = Arc::new(Semaphore::new(HANDSHAKES));
-    loop {
-        // Others wait in the queue of the system.
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
-        match listener.accept().await {
-            Ok(arriving) => {
-                let context = context.clone();
-                tokio::spawn(async move {
-                    let peer = arriving.peer().clone();
-                    let made = context.accept(arriving).await;
-                    drop(place);
-                    match made {
-                        Ok(made) => drop(context.run(made).await),
-                        Err(reason) => tracing::info!(%peer, %reason, "agent refused"),
-                    }
-                });
-            }
-            Err(error) => {
-                tracing::warn!(%error, "cannot accept an agent");
-                tokio::time::sleep(ACCEPT_PAUSE).await;
+    let serve = |arriving: Arriving, place: Place| {
+        let context = context.clone();
+        async move {
+            let peer = arriving.peer().clone();
+            let made = context.accept(arriving).await;
+            drop(place);
+            match made {
+                Ok(made) => drop(context.run(made).await),
+                Err(reason) => tracing::info!(%peer, %reason, "agent refused"),
             }
         }
-    }
+    };
+    listener.serve_each(HANDSHAKES, serve).await;
 }
 
 /// Keeps a session with the agent at an address: dials it again whenever there is none; gives up after so many tries

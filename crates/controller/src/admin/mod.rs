@@ -13,20 +13,20 @@ pub use client::{AskError, ask, set};
 
 use crate::config::{Settings, parse_rate};
 use crate::grants::Command;
-use crate::serve::{ACCEPT_PAUSE, Context, LIMIT};
+use crate::serve::{Context, LIMIT};
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, put};
 use axum::{Json, Router};
-use catchment_session::io::{Arriving, Peer, SecuredStream, StreamListener};
+use catchment_session::io::{Arriving, Peer, Place, SecuredStream, StreamListener};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use serde::Deserialize;
 use serde_json::json;
-use std::sync::{Arc, PoisonError};
-use tokio::sync::{Semaphore, oneshot};
+use std::sync::PoisonError;
+use tokio::sync::oneshot;
 
 /// What both ends of TLS are exported for: nothing uses it.
 const LABEL: &[u8] = b"EXPORTER-catchment-admin";
@@ -46,25 +46,16 @@ struct NewConfig {
 }
 
 pub(crate) async fn accept_all(listener: StreamListener, context: Context) {
-    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-    loop {
-        let Ok(place) = places.clone().acquire_owned().await else { return };
-        match listener.accept().await {
-            Ok(arriving) => {
-                let context = context.clone();
-                tokio::spawn(async move {
-                    let _place = place;
-                    if let Err(reason) = serve(arriving, context).await {
-                        tracing::info!(%reason, "a connection to change settings ended");
-                    }
-                });
-            }
-            Err(error) => {
-                tracing::warn!(%error, "cannot accept a connection");
-                tokio::time::sleep(ACCEPT_PAUSE).await;
+    let serve = |arriving: Arriving, place: Place| {
+        let context = context.clone();
+        async move {
+            let _place = place;
+            if let Err(reason) = serve(arriving, context).await {
+                tracing::info!(%reason, "a connection to change settings ended");
             }
         }
-    }
+    };
+    listener.serve_each(CONNECTIONS_MAX, serve).await;
 }
 
 async fn serve(arriving: Arriving, context: Context) -> Result<(), String> {

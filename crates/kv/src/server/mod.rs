@@ -10,7 +10,7 @@ use crate::protocol::FromServer;
 use crate::store::{Counts, Store};
 use catchment_providers::{ProviderSet, Providers};
 use catchment_session::host::Host;
-use catchment_session::io::{Address, ServerSecurity, StreamListener};
+use catchment_session::io::{Address, Arriving, Place, ServerSecurity, StreamListener};
 use catchment_verbs::mem::{Region, RegionOptions};
 use catchment_verbs::provider::random_bytes;
 use catchment_verbs::sync::Mutex;
@@ -25,8 +25,8 @@ use tokio::sync::{Notify, mpsc, oneshot};
 const FIRST_LOG2_GROUPS: u32 = 7;
 /// Words that are moved before other work has a turn.
 const MOVES: usize = 2048;
-/// Pause after a failed accept, for example for lack of descriptors.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// Connections that make their handshake at a time.
+const HANDSHAKES: usize = 256;
 
 /// How to serve.
 #[derive(Debug, Clone)]
@@ -134,18 +134,11 @@ impl Drop for Server {
 }
 
 async fn accept(shared: &Arc<Shared>, listener: StreamListener) {
-    loop {
-        match listener.accept().await {
-            Ok(arriving) => {
-                let shared = Arc::clone(shared);
-                tokio::spawn(async move { session::run(&shared, arriving).await });
-            }
-            Err(error) => {
-                tracing::warn!(%error, "cannot accept");
-                tokio::time::sleep(ACCEPT_PAUSE).await;
-            }
-        }
-    }
+    let serve = |arriving: Arriving, place: Place| {
+        let shared = Arc::clone(shared);
+        async move { session::run(&shared, arriving, place).await }
+    };
+    listener.serve_each(HANDSHAKES, serve).await;
 }
 
 /// Moves words to a larger table, and asks clients what lets memory be used again.

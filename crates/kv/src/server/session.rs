@@ -9,7 +9,7 @@ use crate::protocol::{
 use crate::store::NoBlock;
 use catchment_perf::process_cpu_time;
 use catchment_providers::Ends;
-use catchment_session::io::{Arriving, SecuredStream, StreamReader, StreamWriter};
+use catchment_session::io::{Arriving, Place, SecuredStream, StreamReader, StreamWriter};
 use catchment_session::lease::Lease;
 use catchment_session::message::SessionPath;
 use catchment_session::path::SourceFacts;
@@ -47,7 +47,7 @@ struct Admitted {
 }
 
 /// Serves a connection to its end.
-pub(super) async fn run(shared: &Arc<Shared>, arriving: Arriving) {
+pub(super) async fn run(shared: &Arc<Shared>, arriving: Arriving, place: Place) {
     let peer = arriving.peer().to_string();
     let secured = timeout(HANDSHAKE, arriving.secure(LABEL)).await;
     let stream = match secured.unwrap_or_else(|_| Err("no handshake in time".to_owned())) {
@@ -58,6 +58,7 @@ pub(super) async fn run(shared: &Arc<Shared>, arriving: Arriving) {
     let (mut reader, mut writer) = split(stream);
     let admitted = timeout(HANDSHAKE, admit(shared, ends, &mut reader, &mut writer)).await;
     let admitted = admitted.unwrap_or_else(|_| Err(Refused::new("it said too little in time", "")));
+    drop(place);
     match admitted {
         Ok(admitted) => {
             let number = admitted.number;

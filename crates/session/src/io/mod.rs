@@ -25,7 +25,7 @@ pub use descriptors::{NoDescriptors, raise_descriptor_limit};
 pub use driver::{Handler, Lost, drive};
 pub use frames::{StreamError, StreamReader, StreamWriter};
 pub use listener::{Accepted, Listener, ListenerConfig, OnRejected, RejectReason, Rejected};
-pub use secured::{Arriving, SECRET_BYTES, SecuredStream, StreamListener};
+pub use secured::{Arriving, Place, SECRET_BYTES, SecuredStream, StreamListener};
 pub use slots::Slot;
 pub use socket::{BindError, ServerSecurity, bind_unix};
 

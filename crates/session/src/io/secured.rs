@@ -15,7 +15,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::UnixStream;
-use tokio::time::timeout;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 
 /// Bytes of a [`SecuredStream::secret`].
@@ -199,6 +200,13 @@ pub struct StreamListener {
     tls: Option<Arc<ServerTls>>,
 }
 
+/// Pause after a failed accept, for example for lack of descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// One of the connections that are served at a time. Dropping it makes room for another one.
+#[derive(Debug)]
+pub struct Place(#[expect(dead_code, reason = "held until it is dropped")] OwnedSemaphorePermit);
+
 /// A connection whose handshake is still to be made.
 pub struct Arriving {
     raw: Raw,
@@ -231,6 +239,25 @@ impl StreamListener {
     pub async fn accept(&self) -> io::Result<Arriving> {
         let (raw, peer) = self.socket.accept().await?;
         Ok(Arriving { raw, peer, protection: self.protection, tls: self.tls.clone() })
+    }
+
+    /// Serves each connection on a task of its own, until this is dropped. No more than `most` have a place at a time;
+    /// others wait in the queue of the system.
+    pub async fn serve_each<F>(self, most: usize, serve: impl Fn(Arriving, Place) -> F)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let places = Arc::new(Semaphore::new(most));
+        loop {
+            let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
+            match self.accept().await {
+                Ok(arriving) => drop(tokio::spawn(serve(arriving, Place(place)))),
+                Err(error) => {
+                    tracing::warn!(listener = %self.local, %error, "cannot accept a connection");
+                    sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
     }
 }
 
@@ -267,5 +294,38 @@ impl Arriving {
         }
         let secret = export(session, label);
         Ok(SecuredStream { certificate, secret, ..plain(Box::new(stream), peer, local) })
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a panic is how a test reports")]
+mod tests {
+    use super::*;
+    use tokio::net::TcpStream;
+    use tokio::sync::mpsc;
+
+    #[tokio::test]
+    async fn no_more_connections_are_served_at_a_time_than_have_a_place() {
+        let address = "127.0.0.1:0".parse().unwrap();
+        let listener = StreamListener::bind(&address, ServerSecurity::default()).await.unwrap();
+        let local = listener.local().to_string();
+        let (sender, mut places) = mpsc::unbounded_channel();
+        let serving = tokio::spawn(listener.serve_each(2, move |_, place| {
+            let sender = sender.clone();
+            async move { drop(sender.send(place)) }
+        }));
+        let mut all = Vec::new();
+        for _ in 0..3 {
+            all.push(TcpStream::connect(&local).await.unwrap());
+        }
+        let first = places.recv().await.unwrap();
+        let _second = places.recv().await.unwrap();
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        assert!(places.try_recv().is_err(), "there is no place for a third");
+        drop(first);
+        assert!(places.recv().await.is_some(), "there is one now");
+        serving.abort();
     }
 }

@@ -12,13 +12,12 @@ use catchment_providers::{Ends, ProviderSet, Providers};
 use catchment_session::SOFTWARE;
 use catchment_session::host::Host;
 use catchment_session::io::{
-    Address, Arriving, ServerSecurity, StreamListener, StreamReader, StreamWriter,
+    Address, Arriving, Place, ServerSecurity, StreamListener, StreamReader, StreamWriter,
 };
 use catchment_session::path::SourceFacts;
 use catchment_session::tls::Protection;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout;
@@ -27,9 +26,6 @@ use tokio::time::timeout;
 const HANDSHAKES: usize = 16;
 /// Sessions at a time: each has a thread and the memory of a channel.
 const SESSIONS: usize = 256;
-/// Pause after a failed accept, for example for lack of descriptors.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-
 /// What the end of services needs to know.
 #[derive(Debug, Clone)]
 pub struct ServiceConfig {
@@ -135,35 +131,23 @@ impl Desk {
     }
 
     async fn accept_all(self: Arc<Self>, listener: StreamListener, sessions: Arc<Semaphore>) {
-        let handshakes = Arc::new(Semaphore::new(HANDSHAKES));
-        loop {
-            // Others wait in the queue of the system.
-            let Ok(handshake) = Arc::clone(&handshakes).acquire_owned().await else { return };
-            let Ok(session) = Arc::clone(&sessions).acquire_owned().await else { return };
-            match listener.accept().await {
-                Ok(arriving) => {
-                    let desk = Arc::clone(&self);
-                    tokio::spawn(async move {
-                        let peer = arriving.peer().to_string();
-                        let made = timeout(HANDSHAKE, Box::pin(desk.answer(arriving))).await;
-                        drop(handshake);
-                        let slow =
-                            || Err(NotMade::for_now(format!("no session within {HANDSHAKE:?}")));
-                        match made.unwrap_or_else(|_| slow()) {
-                            Ok((made, service)) => desk.run_session(made, service).await,
-                            Err(NotMade { reason, .. }) => {
-                                (desk.report)(TunnelEvent::Refused { peer, reason });
-                            }
-                        }
-                        drop(session);
-                    });
-                }
-                Err(error) => {
-                    tracing::warn!(%error, "cannot accept an end of a tunnel");
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
+        let serve = |arriving: Arriving, place: Place| {
+            let (desk, sessions) = (Arc::clone(&self), Arc::clone(&sessions));
+            async move {
+                let Ok(_session) = sessions.acquire_owned().await else { return };
+                let peer = arriving.peer().to_string();
+                let made = timeout(HANDSHAKE, Box::pin(desk.answer(arriving))).await;
+                drop(place);
+                let slow = || Err(NotMade::for_now(format!("no session within {HANDSHAKE:?}")));
+                match made.unwrap_or_else(|_| slow()) {
+                    Ok((made, service)) => desk.run_session(made, service).await,
+                    Err(NotMade { reason, .. }) => {
+                        (desk.report)(TunnelEvent::Refused { peer, reason });
+                    }
                 }
             }
-        }
+        };
+        listener.serve_each(HANDSHAKES, serve).await;
     }
 
     async fn run_session(&self, made: Made, service: Local) {
