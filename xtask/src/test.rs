@@ -1,10 +1,9 @@
 //! `cargo xtask test`: runs the steps, times them, and counts what passed.
-use crate::passed;
-use crate::programs;
 use crate::repo::Repo;
 use crate::run::Tally;
 use crate::steps::{self, Context, STEPS, Step};
 use crate::stress::BusyLoops;
+use crate::{passed, programs};
 use anyhow::{Context as _, Result, bail, ensure};
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
