@@ -2,8 +2,8 @@
 //!
 //! Whoever moves the requests of a host counts the time in which somebody could have been served more and was not, what was
 //! served in it, and what rates gave meanwhile that nobody will be served any more. Where nearly all of a time was of that kind, and a
-//! hundredth was lost, the next time is measured: what was served in it, times 0.98, is the *working* capacity. It climbs
-//! again while nothing of that kind happens.
+//! hundredth was lost, the next time is looked at, too: what was served in the better one of both, times 0.98, is the
+//! *working* capacity. It climbs again while nothing of that kind happens.
 use crate::capacity::{CLIMB_NS, climbed, lowered, part};
 
 /// From one judgement to the next.
@@ -32,8 +32,8 @@ pub struct Behind {
 enum Phase {
     /// Climbs.
     Watching,
-    /// Rates were not kept in the last span: what is served in this one?
-    Measuring,
+    /// Rates were not kept in the last span, in which so many bytes a second were served: how many in this one?
+    Measuring { bytes_per_s: u64 },
     /// What is counted was sent at the rates before.
     Settling,
 }
@@ -108,12 +108,14 @@ impl Working {
         let before = self.bytes_per_s;
         self.phase = match self.phase {
             Phase::Settling => Phase::Watching,
-            Phase::Watching if is_short => Phase::Measuring,
-            Phase::Measuring if is_short => {
-                self.bytes_per_s = lowered(counted.bytes_per_s(), 1, before);
+            Phase::Watching if is_short => Phase::Measuring { bytes_per_s: counted.bytes_per_s() },
+            Phase::Measuring { bytes_per_s } if is_short => {
+                // What kept it from more in one of them may have passed.
+                let served = bytes_per_s.max(counted.bytes_per_s());
+                self.bytes_per_s = lowered(served, 1, before);
                 Phase::Settling
             }
-            Phase::Watching | Phase::Measuring => {
+            Phase::Watching | Phase::Measuring { .. } => {
                 self.climb(span_ns / SPAN_NS);
                 Phase::Watching
             }
