@@ -16,6 +16,8 @@ const BEHIND_PERCENT: u64 = 90;
 const LOST_PERCENT: u64 = 1;
 /// A step upwards is no more than such a part of what works, even if a hundred times as much was stated.
 const CLIMB_PARTS: u64 = 100;
+/// It falls to no less than such a part of what worked: from almost nothing it would not come back for minutes.
+const FALL_PARTS: u64 = 16;
 
 /// What was counted since the host began; no count ever falls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -112,7 +114,7 @@ impl Working {
             Phase::Measuring { bytes_per_s } if is_short => {
                 // What kept it from more in one of them may have passed.
                 let served = bytes_per_s.max(counted.bytes_per_s());
-                self.bytes_per_s = lowered(served, 1, before);
+                self.bytes_per_s = lowered(served, (before / FALL_PARTS).max(1), before);
                 Phase::Settling
             }
             Phase::Watching | Phase::Measuring { .. } => {
