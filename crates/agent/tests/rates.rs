@@ -15,10 +15,14 @@ const REQUEST: usize = 1 << 20;
 /// So many that an application has work for its agent even while it gets no processor.
 const OUTSTANDING: u32 = 2048;
 const CHUNK: u64 = 64 << 10;
+/// What each host sends, in bytes a second.
+const SENDS: f64 = 640e6;
 /// What the second host takes in, in bytes a second: less than anybody sends.
 const TAKES_IN: f64 = 384e6;
 /// What of it applications share.
 const SHARED: f64 = Between::SHARED_PART * TAKES_IN;
+/// What an agent catches up on of rates.
+const LATE: Duration = Duration::from_millis(20);
 /// Most that an application asks for that has nothing to send.
 const IDLE: f64 = 1e6;
 
@@ -40,14 +44,14 @@ struct Host {
 impl Host {
     fn start(test: &str, number: u32, dials: &[&str], takes_in: f64) -> Self {
         let shm = serde_json::json!("shm");
-        Self::start_at(test, number, dials, takes_in, ("127.0.0.1:0", shm))
+        Self::start_at(test, number, dials, (SENDS, takes_in), ("127.0.0.1:0", shm))
     }
 
     fn start_at(
         test: &str,
         number: u32,
         dials: &[&str],
-        takes_in: f64,
+        (sends, takes_in): (f64, f64),
         (listen, device): (&str, serde_json::Value),
     ) -> Self {
         let name = format!("{test}-{number}-{}", std::process::id());
@@ -55,7 +59,7 @@ impl Host {
         let rules = [("three", 3), ("one", 1), ("two", 2), ("target", 1)].map(rule);
         let between = serde_json::json!({
             "listen": listen, "peers": dials, "host": number, "lease_ms": 1500,
-            "send_bytes_per_s": 640e6 as u64, "completion_bytes_per_s": takes_in as u64
+            "send_bytes_per_s": sends as u64, "completion_bytes_per_s": takes_in as u64
         });
         let policy = serde_json::json!({
             "name": name, "device": device, "chunk_bytes": CHUNK, "applications": rules, "between": between
@@ -163,7 +167,7 @@ fn two_hosts_come_to_the_shared_optimum() {
     eventually("shares of all three", || {
         are_near(&rates(), &[SHARED / 2.0, SHARED / 6.0, SHARED / 3.0])
     });
-    // A host serves no more than its rates give in the time, and what may be saved up, whoever of those that send to the
+    // A host serves no more than its rates give in the time and in what its agent may have been late before, and what may be saved up, whoever of those that send to the
     // same host has it; and no rounds take place while nothing changes, as it does where a host gets no processor for a lease.
     eventually("a span without rounds", || {
         let count = || [&first, &second].map(|host| rounds(&host.name).unwrap().unwrap());
@@ -174,7 +178,7 @@ fn two_hosts_come_to_the_shared_optimum() {
         let (after, later) = (accounts(), count());
         let rate = |all: &[Account]| all.iter().map(|one| one.rate_bytes_per_s).sum::<f64>();
         let bytes = |all: &[Account]| all.iter().map(|one| one.bytes).sum::<u64>();
-        let most = rate(&before).max(rate(&after)) * from.elapsed().as_secs_f64();
+        let most = rate(&before).max(rate(&after)) * (from.elapsed() + LATE).as_secs_f64();
         let served = bytes(&after) - bytes(&before);
         let same = quiet.iter().zip(&later).all(|(a, b)| a.still && a.rounds == b.rounds);
         if same {
@@ -231,9 +235,10 @@ fn requests_to_a_dead_host_fail() {
 fn agents_find_each_other_by_where_queue_pairs_lead() {
     let at = |host: &str| serde_json::json!({ "roce": host });
     let here = ("127.0.0.1:0", at("127.0.0.1"));
-    let first = Host::start_at("finds", 1, &[], 6.4e9, here);
+    let first = Host::start_at("finds", 1, &[], (SENDS, 6.4e9), here);
     let listen = first.address.replace("127.0.0.1", "127.0.0.2");
-    let second = Host::start_at("found", 2, &[], TAKES_IN / 4.0, (&listen, at("127.0.0.2")));
+    let second =
+        Host::start_at("found", 2, &[], (SENDS, TAKES_IN / 4.0), (&listen, at("127.0.0.2")));
     assert!(peers(&first.name).unwrap().is_empty(), "nobody told them");
     let mut target = Vec::new();
     let three = Writer::start(&first, "three", &mut target, &second);
@@ -242,4 +247,60 @@ fn agents_find_each_other_by_where_queue_pairs_lead() {
         (first.rate("three") - SHARED / 4.0).abs() <= 0.01 * TAKES_IN
     });
     assert_eq!(three.stop(), None);
+}
+
+/// Threads that do nothing, and let nobody else do anything meanwhile, until this is dropped.
+struct Busy(Arc<AtomicBool>, Vec<JoinHandle<()>>);
+
+impl Busy {
+    fn start(count: usize) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let spin = |_| {
+            let asked = Arc::clone(&stop);
+            std::thread::spawn(move || {
+                while !asked.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            })
+        };
+        let threads = (0..count).map(spin).collect();
+        Self(stop, threads)
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+        self.1.drain(..).for_each(|thread| drop(thread.join()));
+    }
+}
+
+/// S5.9: a line that no processor serves is found out, and what is agreed is what is served, in shares of weight, though
+/// others have the processors half of the time.
+#[test]
+fn rates_that_cannot_be_kept_are_agreed_out_of_what_can_be_served() {
+    const FAR_TOO_FAST: f64 = 1e13;
+    let shm = ("127.0.0.1:0", serde_json::json!("shm"));
+    let host = Host::start_at("too-fast", 1, &[], (FAR_TOO_FAST, 1e14), shm);
+    let mut target = Vec::new();
+    let _busy = Busy::start(2);
+    let three = Writer::start(&host, "three", &mut target, &host);
+    let one = Writer::start(&host, "one", &mut target, &host);
+    let accounts = || ["three", "one"].map(|name| host.account(name).unwrap());
+    let works = || rounds(&host.name).unwrap().unwrap().working_bytes_per_s.unwrap();
+    eventually("what works is found out", || (works() as f64) < FAR_TOO_FAST / 50.0);
+    eventually("a span in which each is served what was agreed", || {
+        let (before, from) = (accounts(), Instant::now());
+        // What is served in a span is the question, and how long it was.
+        std::thread::sleep(Duration::from_millis(500));
+        let (after, passed) = (accounts(), from.elapsed().as_secs_f64());
+        let served = |at: usize| (after[at].cost_bytes - before[at].cost_bytes) as f64;
+        let agreed = |at: usize| {
+            f64::midpoint(before[at].rate_bytes_per_s, after[at].rate_bytes_per_s) * passed
+        };
+        let near = |value: f64, due: f64| (value - due).abs() <= 0.1 * due;
+        let kept = (0..2).all(|at| near(served(at), agreed(at)));
+        kept && near(served(0), 3.0 * served(1)) && near(agreed(0), 3.0 * agreed(1))
+    });
+    assert_eq!((three.stop(), one.stop()), (None, None));
 }

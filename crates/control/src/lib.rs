@@ -9,4 +9,5 @@
 #![forbid(unsafe_code)]
 
 pub mod admission;
+mod capacity;
 pub mod drum;

@@ -1,5 +1,6 @@
 //! One host among others: `drum::Host`, what it needs to know of applications and peers, and its rates.
 use super::alarm::Alarm;
+use super::capacity::{BYTES_PER_MOPS, Capacity};
 use super::message::{Frame, Hello, PeerMessage};
 use super::registry::Registry;
 use super::roster::{QueuePair, Roster};
@@ -8,7 +9,6 @@ use super::shares::Shares;
 use super::slot_ends::SlotEnds;
 use super::{Change, Counts, Make, Rate, Verdict, digest_of};
 use crate::protocol::Rounds;
-use crate::scheduler::LEAST_COST_BYTES;
 use catchment_control::drum::{
     Application, Host, HostCounts, HostError, Input, Message as Round, Output,
 };
@@ -19,9 +19,6 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc::{Receiver, UnboundedReceiver, UnboundedSender};
-
-/// Bytes a second of one Mops: a unit is what the shortest request costs.
-pub(super) const BYTES_PER_MOPS: f64 = 1e6 * LEAST_COST_BYTES as f64;
 
 /// Whom it tells.
 pub(super) struct Tells {
@@ -36,6 +33,7 @@ pub(super) struct Tells {
 /// See the module.
 pub(super) struct Hub {
     host: Host,
+    capacity: Capacity,
     pub(super) ours: Arc<Hello>,
     pub(super) registry: Arc<Registry>,
     pub(super) roster: Roster,
@@ -57,7 +55,7 @@ pub(super) struct Hub {
     /// Offered edges to applications that do not exist.
     refused_edges: u64,
     /// What was told of the rounds.
-    shown: Option<(HostCounts, u64, u64)>,
+    shown: Option<(HostCounts, u64, u64, u64)>,
 }
 
 /// Where to look for agents at whose devices queue pairs lead.
@@ -92,7 +90,7 @@ fn first_of_each(joined: &BTreeMap<u32, Application>) -> BTreeMap<u32, u32> {
 
 impl Hub {
     pub(super) fn new(
-        host: Host,
+        (host, capacity): (Host, Capacity),
         ours: Arc<Hello>,
         registry: Arc<Registry>,
         tells: Tells,
@@ -101,6 +99,7 @@ impl Hub {
         let roster = Roster::new(ours.host, ours.device.clone());
         Self {
             host,
+            capacity,
             ours,
             registry,
             roster,
@@ -195,12 +194,14 @@ impl Hub {
     fn show(&mut self) {
         let (host, counts) = (&self.host, self.host.counts());
         let messages = self.slots.written + self.slots.sent;
-        let now = (counts, messages, self.refused_edges);
+        let (send_bytes_per_s, working_bytes_per_s) = self.capacity.sending();
+        let now = (counts, messages, self.refused_edges, working_bytes_per_s);
         if host.is_still() && self.shown == Some(now) {
             return;
         }
         self.shown = Some(now);
         let (sending_price, completing_price) = host.prices();
+        let has_rates = self.ours.rates;
         *self.tells.status.0.lock() = Rounds {
             host: self.ours.host,
             epoch: self.ours.epoch,
@@ -216,6 +217,8 @@ impl Hub {
             sending_price,
             completing_price,
             gap: host.gap(),
+            send_bytes_per_s: has_rates.then_some(send_bytes_per_s),
+            working_bytes_per_s: has_rates.then_some(working_bytes_per_s),
         };
         self.registry.note_prices(&host.prices_told());
     }
@@ -273,6 +276,11 @@ impl Hub {
             Change::Demand { key, bytes_per_s } => {
                 let limit = bytes_per_s.map(|rate| rate / BYTES_PER_MOPS);
                 self.roster.limit(number(key), limit);
+            }
+            Change::Working { bytes_per_s } => {
+                self.capacity.work_at(bytes_per_s);
+                let (send, completion) = self.capacity.shared_mops();
+                self.handle(Input::Capacities { send, completion });
             }
             Change::AddQp { key, queue_pair, qpn } => {
                 self.roster.add_queue_pair((number(key), queue_pair), qpn);

@@ -2,6 +2,7 @@
 //!
 //! A thread of its own accepts and dials, and moves messages; what they say about rates is for the hub.
 mod alarm;
+mod capacity;
 mod groups;
 mod hub;
 mod hub_shares;
@@ -19,6 +20,7 @@ mod slots;
 use crate::policy::{Below, Between, Mode, Policy};
 use crate::protocol::{Peer, Rounds};
 use alarm::Alarm;
+use capacity::Capacity;
 use catchment_control::drum::{Host, HostConfig, HostError};
 use catchment_session::backoff::Backoff;
 use catchment_session::host::Host as Identity;
@@ -27,7 +29,7 @@ use catchment_session::io::{
 };
 use catchment_verbs::sync::Mutex;
 use catchment_verbs::{Endpoint, Gid};
-use hub::{BYTES_PER_MOPS, Hub, Tells};
+use hub::{Hub, Tells};
 use message::{DEVICE_DIGITS, Hello, RemoteRegion, VERSION};
 pub(crate) use orders::{Local, Make, Rate, SlotNews, Verdict};
 use registry::Registry;
@@ -78,6 +80,10 @@ pub(crate) enum Change {
     Demand {
         key: u64,
         bytes_per_s: Option<f64>,
+    },
+    /// What the device turns out to send: no more than the policy says.
+    Working {
+        bytes_per_s: u64,
     },
     AddQp {
         key: u64,
@@ -258,7 +264,8 @@ impl Peers {
             lease_ms: between.lease_ms,
             rates: policy.mode.decides(),
         });
-        let host = Host::new(config(between, &ours)?, 0)?;
+        let capacity = Capacity::new(between, ours.rates)?;
+        let host = Host::new(config(&capacity, &ours), 0)?;
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let alarm = {
             let _within = runtime.enter();
@@ -274,8 +281,13 @@ impl Peers {
         let tells = Tells { tell, make, status };
         let (events, received) = mpsc::channel(EVENTS);
         let slots = SlotEnds::new(between.slots, events.clone());
-        let mut hub =
-            Hub::new(host, Arc::clone(&ours), Arc::clone(&registry), tells, (shares, slots));
+        let mut hub = Hub::new(
+            (host, capacity),
+            Arc::clone(&ours),
+            Arc::clone(&registry),
+            tells,
+            (shares, slots),
+        );
         // Where a device's address is that of its host, an agent there is at the same port as this one.
         if let (Below::Roce(_), Some(Address::Tcp { port, .. })) = (policy.device, &local) {
             hub.discover(*port, found);
@@ -326,16 +338,10 @@ impl Drop for Peers {
     }
 }
 
-fn config(between: &Between, ours: &Hello) -> Result<HostConfig, PeerError> {
-    // Without rates, what devices can do is not asked for, and of no use.
-    let any = (!ours.rates).then_some(1 << 40);
-    let mops = |bytes: Option<u64>| {
-        bytes.or(any).map(|bytes| Between::SHARED_PART * bytes as f64 / BYTES_PER_MOPS)
-    };
-    let capacities = mops(between.send_bytes_per_s).zip(mops(between.completion_bytes_per_s));
-    let (send_capacity, completion_capacity) = capacities.ok_or(PeerError::Capacity)?;
+fn config(capacity: &Capacity, ours: &Hello) -> HostConfig {
+    let (send_capacity, completion_capacity) = capacity.shared_mops();
     let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-    Ok(HostConfig {
+    HostConfig {
         host: ours.host,
         incarnation: ours.epoch,
         alpha: ours.alpha,
@@ -346,7 +352,7 @@ fn config(between: &Between, ours: &Hello) -> Result<HostConfig, PeerError> {
         lease_ns: ns(Duration::from_millis(ours.lease_ms.into())),
         // What a former life granted led to queue pairs that ended with it.
         restarted: false,
-    })
+    }
 }
 
 fn listen(

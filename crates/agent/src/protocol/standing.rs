@@ -35,6 +35,13 @@ pub struct Rounds {
     /// a fraction: if no host has more, and all know the same prices, all rates are at most twice that far from the optimum.
     /// Null while it has no part, or does not know its prices.
     pub gap: Option<f64>,
+    /// What this host can send by its policy, in bytes a second; null where no rates are agreed.
+    #[serde(default)]
+    pub send_bytes_per_s: Option<u64>,
+    /// What of that works, as it turned out: rates are agreed out of no more. Less where applications were not served what was
+    /// agreed.
+    #[serde(default)]
+    pub working_bytes_per_s: Option<u64>,
 }
 
 /// What an agent knows of that of another host.

@@ -26,6 +26,10 @@ pub(super) struct Application {
     pub(super) pace: Option<Pace>,
     /// The first of those for whom is what it leaves of its rate.
     pub(super) pool: Option<usize>,
+    /// How often it had had nothing when time was given out last, if it had something then.
+    pub(super) waited: Option<u64>,
+    /// It could still be served when the last turn ended.
+    pub(super) is_behind: bool,
     pub(super) served: Served,
 }
 

@@ -32,12 +32,14 @@
 //! ([`Scheduler::set_pool`]) leaves goes to the others of it, in these rounds.
 mod application;
 mod arrivals;
+mod behind;
 mod pace;
 mod parts;
 mod rounds;
 
 use application::{Application, Connection};
 use arrivals::Arrivals;
+use behind::Watch;
 use pace::Pool;
 pub use parts::{ApplicationId, Chunk, ConnectionId, Limits, Served};
 use std::collections::VecDeque;
@@ -96,6 +98,8 @@ pub struct Scheduler {
     busy_shares: u64,
     /// The bytes of the window that one of these shares gives, times 2^32.
     window_of_one: u128,
+    /// Whether rates are kept.
+    watch: Watch,
 }
 
 /// Puts a value into the first free place, and returns the place.
@@ -140,6 +144,7 @@ impl Scheduler {
             seen: 0,
             busy_shares: 0,
             window_of_one: 0,
+            watch: Watch::default(),
         }
     }
 
@@ -435,6 +440,9 @@ impl Scheduler {
 
     fn deactivate(&mut self, owner: usize) {
         self.forget_fresh(owner);
+        if let Some(application) = &mut self.applications[owner] {
+            application.is_behind = false;
+        }
         let Some(at) = self.active.iter().position(|other| *other == owner) else { return };
         self.active.remove(at);
         if at < self.cursor {

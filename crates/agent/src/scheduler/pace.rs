@@ -9,10 +9,15 @@ pub(super) struct Pace {
     /// What may be served now, in bytes; below 0 after a chunk that it did not hold.
     budget: f64,
     most: f64,
+    /// Something could not be saved up when time passed last.
+    spills: bool,
 }
 
 /// Time whose bytes may be saved up.
 const BURST_S: f64 = 1e-3;
+/// Time whose bytes are saved up beyond that for who waits all the time: nobody is late but who serves him, whose processor
+/// others have for a few turns of theirs.
+const LATE_S: f64 = 20e-3;
 /// Chunks that may be saved up at least.
 const BURST_CHUNKS: u64 = 2;
 
@@ -21,20 +26,26 @@ impl Pace {
     pub(super) fn new(old: Option<Self>, bytes_per_s: f64, chunk: u64) -> Self {
         let bytes_per_s = if bytes_per_s > 0.0 { bytes_per_s } else { 0.0 };
         let most = (bytes_per_s * BURST_S).max((BURST_CHUNKS * chunk) as f64);
-        let budget = old.map_or(0.0, |old| old.budget.min(most));
-        Self { bytes_per_s, budget, most }
+        let budget = old.map_or(0.0, |old| old.budget.min(most + bytes_per_s * LATE_S));
+        Self { bytes_per_s, budget, most, spills: false }
     }
 
-    /// Adds what the rate gives in a time; returns what cannot be saved up of it.
-    pub(super) fn refill(&mut self, passed: Duration) -> f64 {
+    /// Adds what the rate gives in a time; returns what cannot be saved up of it, and of what was before.
+    pub(super) fn refill(&mut self, passed: Duration, waits: Waits) -> f64 {
         let all = self.budget + self.bytes_per_s * passed.as_secs_f64();
-        self.budget = all.min(self.most);
+        let most = match waits {
+            Waits::Not => self.most,
+            Waits::ForOthers => self.most.max(self.budget),
+            Waits::ForUs => self.most + self.bytes_per_s * LATE_S,
+        };
+        self.budget = all.min(most);
+        self.spills = all > most;
         all - self.budget
     }
 
     /// Returns what it will not save up of a second, as things are.
     fn leaves(&self) -> f64 {
-        if self.budget >= self.most { self.bytes_per_s } else { 0.0 }
+        if self.spills { self.bytes_per_s } else { 0.0 }
     }
 
     /// Whether the next chunk may go. What it costs beyond the budget is owed.
@@ -47,6 +58,17 @@ impl Pace {
     pub(super) fn spend(&mut self, bytes: u64) {
         self.budget -= bytes as f64;
     }
+}
+
+/// What an application did all the time that passed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Waits {
+    /// It had nothing to send for a moment at least.
+    Not,
+    /// It waited for its rate, for its peer, or for the device.
+    ForOthers,
+    /// It could have been served.
+    ForUs,
 }
 
 /// Returns after which time a chunk may go by a budget that grows so fast; `None` at a rate of 0.
@@ -67,8 +89,11 @@ pub(super) struct Pool {
 }
 
 impl Pool {
-    fn add(&mut self, bytes: f64) {
-        self.spare = (self.spare + bytes).min(self.most);
+    /// Adds what one leaves; returns what nobody can have.
+    fn add(&mut self, bytes: f64) -> f64 {
+        let all = self.spare + bytes;
+        self.spare = all.min(self.most);
+        all - self.spare
     }
 
     #[inline]
@@ -126,18 +151,30 @@ impl Scheduler {
     /// Notes that time passed for those that have rates.
     pub fn refill(&mut self, passed: Duration) {
         self.pools.iter_mut().for_each(|pool| pool.leaves = 0.0);
+        let mut lost = 0.0;
         for application in self.applications.iter_mut().flatten() {
             let Some(pace) = &mut application.pace else { continue };
             if application.waiting > 0 && !pace.may_go() {
                 application.served.held_ns += passed.as_nanos() as u64;
             }
-            let left = pace.refill(passed);
+            let has_waited = application.waited == Some(application.served.emptied);
+            application.waited = (application.waiting > 0).then_some(application.served.emptied);
+            let waits = match has_waited {
+                false => Waits::Not,
+                true if application.is_behind || passed.as_secs_f64() > BURST_S => Waits::ForUs,
+                true => Waits::ForOthers,
+            };
+            let left = pace.refill(passed, waits);
             let pool = application.pool.and_then(|first| self.pools.get_mut(first));
-            if let Some(pool) = pool {
+            let left = pool.map_or(left, |pool| {
                 pool.leaves += pace.leaves();
-                pool.add(left);
+                pool.add(left)
+            });
+            if application.is_behind {
+                lost += left;
             }
         }
+        self.count_behind(passed, lost);
     }
 
     /// Returns after which time somebody who waits for his rate may be served again.

@@ -23,6 +23,19 @@ pub(super) struct Part {
     missing: Option<u64>,
 }
 
+/// What keeps an application with requests from being served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum State {
+    /// Nothing: it could be.
+    Ready,
+    /// Its rate.
+    Throttled,
+    /// The device does nothing for it; nobody waits for it.
+    Stuck,
+    /// What the device has of it or of others, or its connection.
+    NoRoom,
+}
+
 impl Scheduler {
     /// Whether an application was served what its rate gives, and others of its pool leave nothing.
     #[inline]
@@ -256,6 +269,20 @@ impl Scheduler {
         // As much as there may be of others before it, and as much again.
         let each = self.active.len() as u64 * self.chunk.max(self.request);
         application.stuck_for > 0 || self.done - application.moved_at > 2 * (self.window + each)
+    }
+
+    /// Returns what keeps an application with requests from being served.
+    pub(super) fn state(&self, owner: usize, window_of_one: u128) -> State {
+        let Some(application) = &self.applications[owner] else { return State::Stuck };
+        if self.is_throttled(application) {
+            State::Throttled
+        } else if self.offer(owner, window_of_one).is_some() {
+            State::Ready
+        } else if self.is_stuck(application) {
+            State::Stuck
+        } else {
+            State::NoRoom
+        }
     }
 
     /// Looks whether the device did anything since this was last called; what it has in its hands is of those who are

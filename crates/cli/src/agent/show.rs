@@ -33,8 +33,8 @@ impl StatusSource for Shown {
     fn metrics(&mut self) -> Result<String, String> {
         let mut inquiry = Inquiry::new(self.observer.agent());
         let standing = inquiry.ask().map_err(|error| error.to_string())?;
-        let (agent, processor) = (inquiry.agent(), standing.processor.as_ref());
-        Ok(metrics::of_agent(agent, &standing.applications, processor))
+        let own = (standing.rounds.as_ref(), standing.processor.as_ref());
+        Ok(metrics::of_agent(inquiry.agent(), &standing.applications, own))
     }
 }
 
@@ -43,7 +43,11 @@ pub(super) fn status(args: &AgentStatusArgs) -> Result<(), Failure> {
     let view = look(&mut Observer::new(&args.of.agent))?;
     let View { accounts, rounds, peers: known, processor, .. } = &view;
     if args.prometheus {
-        return output::print(&metrics::of_agent(&view.agent, accounts, processor.as_ref()));
+        return output::print(&metrics::of_agent(
+            &view.agent,
+            accounts,
+            (rounds.as_ref(), processor.as_ref()),
+        ));
     }
     if args.of.json {
         accounts.iter().try_for_each(output::print_json)?;
@@ -79,11 +83,12 @@ pub(super) fn status(args: &AgentStatusArgs) -> Result<(), Failure> {
     }
     let Some(rounds) = rounds else { return Ok(()) };
     output::print(&format!(
-        "host {}, epoch {}: {} rounds, {}\n",
+        "host {}, epoch {}: {} rounds, {}\n{}",
         rounds.host,
         rounds.epoch,
         rounds.rounds,
         movement(rounds),
+        sending(rounds).map_or_else(String::new, |text| text + "\n"),
     ))?;
     let heading =
         ["peer", "host", "epoch", "session", "connections", "shared queue pairs", "rounds by"];
@@ -158,6 +163,7 @@ fn rates(view: &View) -> String {
     let mut text = format!("agent {}: {} applications", view.agent, view.accounts.len());
     if let Some(rounds) = &view.rounds {
         text += &format!(", {} rounds with other hosts, {}", rounds.rounds, movement(rounds));
+        text += &sending(rounds).map_or_else(String::new, |sending| format!("\n{sending}"));
     }
     if let Some(Spent { seconds, processor }) = &view.spent {
         let busy = processor.engine_ns as f64 / (1e9 * seconds.max(1e-9));
@@ -192,6 +198,13 @@ fn rates(view: &View) -> String {
 
 fn movement(rounds: &Rounds) -> String {
     if rounds.still { "still".to_owned() } else { format!("moving by {:.1e}", rounds.residual) }
+}
+
+/// Returns what this host can send, where rates are agreed: by its policy, and what works of it where that is less.
+fn sending(rounds: &Rounds) -> Option<String> {
+    let (stated, working) = rounds.send_bytes_per_s.zip(rounds.working_bytes_per_s)?;
+    let less = if working < stated { " (applications were not served more)" } else { "" };
+    Some(format!("sends {working} of {stated} bytes/s{less}"))
 }
 
 /// Returns a rate that was agreed with other hosts, if there is one.

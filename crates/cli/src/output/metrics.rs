@@ -1,7 +1,7 @@
 //! What an agent and a transmission controller say, in the text format that Prometheus reads (version 0.0.4).
 use catchment::observe::metrics;
 use catchment::observe::prometheus::table;
-use catchment_agent::protocol::{Account, Processor};
+use catchment_agent::protocol::{Account, Processor, Rounds};
 use catchment_controller::{ClassStatus, LinkStatus, SourceStatus, Status};
 
 metrics! { APPLICATION of |a: &Account|
@@ -51,6 +51,13 @@ metrics! { PROCESSOR of |p: &Processor|
         "Processor time of the engine, the thread that moves requests.";
     counter "catchment_agent_process_seconds_total" = seconds(p.process_ns) =>
         "Processor time of all threads of the agent.";
+}
+
+metrics! { SENDING of |both: &(u64, u64)|
+    gauge "catchment_agent_send_bytes_per_second" = both.0 as f64 =>
+        "What the device sends, by the policy.";
+    gauge "catchment_agent_working_bytes_per_second" = both.1 as f64 =>
+        "What rates are agreed out of: less than the policy says where applications were not served what was agreed.";
 }
 
 metrics! { CONTROLLER of |s: &Status|
@@ -109,9 +116,13 @@ metrics! { SOURCE of |source: &SourceStatus|
         "Time since the source's last datagram.";
 }
 
-/// Returns the accounts of the applications of an agent of this name, and its processor time. Applications of one name are told apart
-/// by their process.
-pub(crate) fn of_agent(agent: &str, accounts: &[Account], processor: Option<&Processor>) -> String {
+/// Returns the accounts of the applications of an agent of this name, what it can send where rates are agreed, and its
+/// processor time. Applications of one name are told apart by their process.
+pub(crate) fn of_agent(
+    agent: &str,
+    accounts: &[Account],
+    (rounds, processor): (Option<&Rounds>, Option<&Processor>),
+) -> String {
     let applications = table(APPLICATION, accounts, |account| {
         vec![
             ("agent", agent.to_owned()),
@@ -119,10 +130,14 @@ pub(crate) fn of_agent(agent: &str, accounts: &[Account], processor: Option<&Pro
             ("process", account.process.to_string()),
         ]
     });
-    let Some(processor) = processor else { return applications };
-    let own =
-        table(PROCESSOR, std::slice::from_ref(processor), |_| vec![("agent", agent.to_owned())]);
-    applications + &own
+    let sending = rounds.and_then(|one| one.send_bytes_per_s.zip(one.working_bytes_per_s));
+    let sending = sending.map_or_else(String::new, |both| {
+        table(SENDING, &[both], |_| vec![("agent", agent.to_owned())])
+    });
+    let own = processor.map_or_else(String::new, |processor| {
+        table(PROCESSOR, std::slice::from_ref(processor), |_| vec![("agent", agent.to_owned())])
+    });
+    applications + &sending + &own
 }
 
 fn seconds(ns: u64) -> f64 {
@@ -168,7 +183,14 @@ mod tests {
             ..Account::default()
         };
         let processor = Processor { post_ns: 1_500_000_000, ..Processor::default() };
-        let text = of_agent("agent0", &[account], Some(&processor));
+        let rounds = Rounds {
+            send_bytes_per_s: Some(2_000_000_000),
+            working_bytes_per_s: Some(1_500_000_000),
+            ..Rounds::default()
+        };
+        let text = of_agent("agent0", &[account], (Some(&rounds), Some(&processor)));
+        let working = r#"catchment_agent_working_bytes_per_second{agent="agent0"} 1500000000"#;
+        assert!(text.lines().any(|one| one == working), "{text}");
         let line =
             r#"catchment_agent_bytes_total{agent="agent0",application="a\"b",process="7"} 123"#;
         assert!(text.lines().any(|one| one == line), "{text}");

@@ -1,8 +1,9 @@
 //! Lowers what is granted of a link that loses what is sent over it, and raises it again.
 use super::controller::{Controller, Timer};
 use super::timers::TimerId;
-use super::working::{Phase, Report, part};
+use super::working::{Phase, Report};
 use super::{LinkId, Output, PathId, Refusal, SourceId, Subject};
+use crate::capacity::{CLIMB_NS, climbed, lowered, part};
 
 /// Parts of a lease: how long a link is measured, and how long what was sent before a cut may be lost.
 const MEASURE_PARTS: u64 = 2;
@@ -11,10 +12,6 @@ const SETTLE_PARTS: u64 = 2;
 const RECENT_PARTS: u64 = 8;
 /// Of what was sent, in percent: where more is lost, sources wait for it.
 const STALL_PERCENT: u64 = 5;
-/// Between two steps upwards.
-const CLIMB_NS: u64 = 100_000_000;
-/// Of the stated capacity, a step: 5 % a second.
-const CLIMB_PARTS: u64 = 200;
 /// A working capacity is no less than this part of the stated one: losses may have another cause, which lowering it does not
 /// end, and sources may lie.
 const LEAST_PARTS: u64 = 10;
@@ -74,7 +71,7 @@ impl Controller {
             arrived_bps = arrived_bps.min(part(arrived, 8_000_000_000, time_ns));
         }
         let least_bps = (working.stated_bps / LEAST_PARTS).max(self.config.rate_min_bps);
-        let working_bps = part(arrived_bps, 98, 100).max(least_bps).min(working.stated_bps);
+        let working_bps = lowered(arrived_bps, least_bps, working.stated_bps);
         working.begin(now_ns, Phase::Settling { until_ns: settled_ns });
         match working.climb {
             TimerId::NONE => working.climb = self.timers.set(settled_ns, Timer::Climb(link_id(at))),
@@ -90,8 +87,7 @@ impl Controller {
         let known = &mut self.links[at];
         known.working.climb = TimerId::NONE;
         let (stated_bps, capacity_bps) = (known.working.stated_bps, known.pool.capacity_bps);
-        let step_bps = (stated_bps / CLIMB_PARTS).max(1);
-        let working_bps = capacity_bps.saturating_add(step_bps).min(stated_bps);
+        let working_bps = climbed(capacity_bps, stated_bps);
         self.work_at(at, working_bps);
         if working_bps == stated_bps {
             self.say_working(at);

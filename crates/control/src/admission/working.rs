@@ -13,6 +13,7 @@
 //! reported, they alone are judged. Nor can it outweigh them: it counts for no more than the link carries.
 use super::SourceId;
 use super::timers::TimerId;
+use crate::capacity::part;
 
 /// Of what was sent, in percent: more is a sign that the link has less than is granted.
 const LOSS_PERCENT: u64 = 1;
@@ -163,10 +164,4 @@ impl Report {
     pub(super) const fn is_lossy(self) -> bool {
         self.resent_bytes >= LOSS_BYTES_MIN && self.resent_bytes >= self.sum() / 100 * LOSS_PERCENT
     }
-}
-
-/// Returns `amount` times `of` divided by `whole`.
-pub(super) fn part(amount: u64, of: u64, whole: u64) -> u64 {
-    let part = u128::from(amount) * u128::from(of) / u128::from(whole.max(1));
-    u64::try_from(part).unwrap_or(u64::MAX)
 }

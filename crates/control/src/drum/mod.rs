@@ -6,6 +6,7 @@
 //! - [`max_min`]: progressive filling, for an alpha without bound.
 //! - [`TopK`] and its [`Selector`]s: who gets a queue pair of its own.
 //! - [`Host`]: the same steps as a state machine of one host, and its messages.
+//! - [`Working`]: what a host can send, where that turns out to be less than was stated.
 //! - [`mod@format`]: problems with known optima, `drum-oracle/1`.
 //!
 //! ```
@@ -59,6 +60,7 @@ mod start;
 mod step;
 mod topk;
 mod utility;
+mod working;
 
 pub use exact::solve_exactly;
 pub use filling::max_min;
@@ -77,6 +79,7 @@ pub use topk::{
     Candidates, Choice, ChoiceError, Fifo, Rotation, Score, Selector, SmallestFirst, TopK, Weight,
 };
 pub use utility::{completion_marginal, marginal, rate_at, utility};
+pub use working::{Behind, Working};
 
 /// Returns the instruction set that rounds use on this processor.
 #[must_use]

@@ -8,3 +8,4 @@ mod hosts;
 mod independent;
 mod oracle;
 mod rounds;
+mod working;

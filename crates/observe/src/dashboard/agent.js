@@ -39,7 +39,9 @@ function showRounds(rounds, list) {
   text($('t-price-note'), `${figures(rounds.completing_price)} completing; ${gap}`);
   const moves = rounds.still ? 'still' : `moving by ${percent(rounds.residual)}`;
   const back = rounds.fell_back ? `; fell back ${plural(rounds.fell_back, 'time')}` : '';
-  text($('t-rounds-note'), `${moves}, ${whole.format(rounds.since_change)} since the last change${back}`);
+  const [working, stated] = [rounds.working_bytes_per_s, rounds.send_bytes_per_s];
+  const less = working < stated ? `; sends ${perSecond(8 * working).join(' ')} of ${perSecond(8 * stated).join(' ')}` : '';
+  text($('t-rounds-note'), `${moves}, ${whole.format(rounds.since_change)} since the last change${back}${less}`);
 }
 
 // Where rates are agreed with other hosts, bars are bytes a second; else parts of what all had.

@@ -81,6 +81,10 @@ pub(crate) struct Options {
     /// Only applications that come and go, many connections, and requests of many
     #[arg(long)]
     crowds: bool,
+    /// What the policy says that the device sends, in bytes a second, where fifty applications come and go on a line; left out,
+    /// 2,000,000,000
+    #[arg(long, value_name = "BYTES_PER_S")]
+    line: Option<u64>,
     /// Only how long a region takes to be made: of a memfd, and in a memory chunk
     #[arg(long)]
     regions: bool,
@@ -173,7 +177,8 @@ fn measure_regions(json: bool, runs: usize) -> Result<()> {
 /// Measures what many applications get, and what many connections cost.
 fn measure_crowds(options: &Options) -> Result<()> {
     let windows = options.windows();
-    for line in [None, Some(fairness::LINE_BYTES_PER_S)] {
+    let line = options.line.unwrap_or(fairness::LINE_BYTES_PER_S);
+    for line in [None, Some(line)] {
         let row = fairness::measure(line, windows).context("fairness")?;
         output::either(options.json, &row, fairness::Row::line)?;
         for goal in row.goals() {

@@ -4,6 +4,7 @@ use super::application::Application;
 use super::demand::{Demand, LOOK};
 use crate::peer::{Change, Rate, Verdict};
 use crate::scheduler::{ApplicationId, Served};
+use catchment_control::drum::Working;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -14,6 +15,9 @@ pub(super) struct Agreed {
     pub(super) changes: UnboundedSender<Change>,
     /// What the device can send to other hosts, where that is given.
     send_bytes_per_s: Option<u64>,
+    /// What of that works.
+    working: Option<Working>,
+    began: Instant,
     /// When time was given out as budgets last.
     spent: Instant,
     looked: Instant,
@@ -23,7 +27,15 @@ pub(super) struct Agreed {
 impl Agreed {
     pub(super) fn new(changes: UnboundedSender<Change>, send_bytes_per_s: Option<u64>) -> Self {
         let now = Instant::now();
-        Self { changes, send_bytes_per_s, spent: now, looked: now, looked_for_held: now }
+        Self {
+            changes,
+            send_bytes_per_s,
+            working: send_bytes_per_s.map(|stated| Working::new(stated, 0)),
+            began: now,
+            spent: now,
+            looked: now,
+            looked_for_held: now,
+        }
     }
 }
 
@@ -66,9 +78,31 @@ impl Engine {
         if passed >= LOOK {
             (agreed.looked, agreed.looked_for_held) = (now, now);
             self.look_at_demands(passed);
+            self.look_at_capacity(now);
         } else if now - agreed.looked_for_held >= LOOK_FOR_HELD {
             agreed.looked_for_held = now;
             self.look_for_held();
+        }
+    }
+
+    /// Tells what can be sent, where that is more or less than before.
+    fn look_at_capacity(&mut self, now: Instant) {
+        let Some(agreed) = &mut self.agreed else { return };
+        let now_ns = (now - agreed.began).as_nanos() as u64;
+        let news = agreed.working.as_mut().and_then(|working| {
+            let changed = working.look(now_ns, self.scheduler.behind());
+            changed.then_some(working.bytes_per_s())
+        });
+        if let Some(bytes_per_s) = news {
+            self.tell_peers(Change::Working { bytes_per_s });
+        }
+    }
+
+    /// Notes at the end of a turn who is served later than his rate says.
+    #[inline]
+    pub(super) fn note_who_is_behind(&mut self) {
+        if self.has_agreed_rates() {
+            self.scheduler.end_turn();
         }
     }
 

@@ -238,6 +238,7 @@ impl Engine {
             busy |= self.poll(at);
         }
         busy |= self.poll_shared();
+        self.note_who_is_behind();
         // Asking for events takes a lock.
         let asks = self.turns.is_multiple_of(EVENT_TURNS);
         self.turns = self.turns.wrapping_add(1);
