@@ -2,11 +2,12 @@
 //!
 //! They are built together: separately, each would enable other features of shared dependencies, which
 //! would be built again.
+use crate::metadata;
 use crate::repo::Repo;
-use crate::{metadata, run};
+use crate::run::{self, KillOnDrop};
 use anyhow::{Context as _, Result, ensure};
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 const TARGETS: &[&str] = &[
     "--package=catchment-attack",
@@ -25,25 +26,14 @@ fn build(repo: &Repo) -> Command {
     run::cargo(repo.root(), &[&["build", "--release", "--quiet"], TARGETS].concat())
 }
 
-/// A build that goes on beside something else. Dropping this ends it.
-pub(crate) struct Ahead(Child);
-
-impl Drop for Ahead {
-    fn drop(&mut self) {
-        if !matches!(self.0.try_wait(), Ok(Some(_))) {
-            run::kill_tree(&mut self.0);
-        }
-    }
-}
-
 /// Begins to build them where nothing else takes the processors. [`built`] waits for it, and says what is wrong if it
 /// fails.
-pub(crate) fn build_ahead(repo: &Repo) -> Result<Ahead> {
+pub(crate) fn build_ahead(repo: &Repo) -> Result<KillOnDrop> {
     let mut command = run::at_rest(&build(repo));
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let child =
         command.spawn().with_context(|| format!("cannot start `{}`", run::shown(&command)))?;
-    Ok(Ahead(child))
+    Ok(KillOnDrop(child))
 }
 
 pub(crate) fn built(repo: &Repo, program: &str) -> Result<PathBuf> {

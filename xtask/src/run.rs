@@ -167,19 +167,18 @@ pub(crate) fn wait_or(
     bail!("still running after {} s, killed", limit.as_secs())
 }
 
-/// A process that is killed when this is dropped.
+/// A process that is killed with its descendants when this is dropped, if it has not ended by itself.
 pub(crate) struct KillOnDrop(pub(crate) Child);
 
 impl Drop for KillOnDrop {
     fn drop(&mut self) {
-        // It may have ended by itself.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        if !matches!(self.0.try_wait(), Ok(Some(_))) {
+            kill_tree(&mut self.0);
+        }
     }
 }
 
-/// Kills `child` and its descendants.
-pub(crate) fn kill_tree(child: &mut Child) {
+fn kill_tree(child: &mut Child) {
     let below = stopped_tree(child.id());
     // Each may have ended by itself meanwhile.
     let _ = child.kill();
