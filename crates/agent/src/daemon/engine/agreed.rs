@@ -13,9 +13,7 @@ const LOOK_FOR_HELD: Duration = Duration::from_micros(250);
 /// See the module.
 pub(super) struct Agreed {
     pub(super) changes: UnboundedSender<Change>,
-    /// What the device can send to other hosts, where that is given.
-    send_bytes_per_s: Option<u64>,
-    /// What of that works.
+    /// What the device can send to other hosts, where that is given, and what of it works.
     working: Option<Working>,
     began: Instant,
     /// When time was given out as budgets last.
@@ -29,7 +27,6 @@ impl Agreed {
         let now = Instant::now();
         Self {
             changes,
-            send_bytes_per_s,
             working: send_bytes_per_s.map(|stated| Working::new(stated, 0)),
             began: now,
             spent: now,
@@ -48,7 +45,8 @@ impl Engine {
 
     /// Returns what an application asks for that comes.
     pub(super) fn first_demand(&self) -> Demand {
-        Demand::new(self.agreed.as_ref().and_then(|agreed| agreed.send_bytes_per_s))
+        let working = self.agreed.as_ref().and_then(|agreed| agreed.working.as_ref());
+        Demand::new(working.map(Working::stated_bytes_per_s))
     }
 
     /// Tells of a new application, which asks for little until it is held by that: nobody gives way to who sends nothing.
