@@ -90,8 +90,8 @@ impl ClockMap {
         let slope = self.slope;
         let mut known = self.points[at].point(period);
         if known.count == 0 || known.period() != period {
-            self.points[at] = Kept::new(&new);
             self.fit(period);
+            self.points[at] = Kept::new(&new);
         } else {
             let count = known.count.saturating_add(1);
             if offset_ns <= extended(&known, slope, arrival_ns) {
@@ -116,26 +116,29 @@ impl ClockMap {
         self.points.iter().map(move |kept| kept.point(period)).filter(recent)
     }
 
-    /// Fits the drift: the median of the slopes between points that are half of the time apart. A point
-    /// whose datagrams were all held up does not change it by more than others do.
+    /// Fits the drift to the periods before one: the median of the slopes between points that are half of the
+    /// time apart. A point whose datagrams were all held up does not change it by more than others do.
     fn fit(&mut self, period: u64) {
-        let mut points: Vec<Point> = self.points(period).collect();
+        let mut points: Vec<Point> =
+            self.points(period).filter(|point| point.period() != period).collect();
         points.sort_unstable_by_key(|point| point.arrival_ns);
         let half = points.len() / 2;
         (self.slope, self.doubt) = (0.0, DRIFT_MAX);
         if half < 2 {
             return;
         }
-        let slope = |at: usize| {
-            let (one, other) = (&points[at], &points[at + half]);
-            let change = other.offset_ns.saturating_sub(one.offset_ns) as f64;
-            change / (other.arrival_ns - one.arrival_ns).max(1) as f64
+        let pairs = || points.iter().zip(&points[half..]);
+        let time_ns = |(one, other): (&Point, &Point)| (other.arrival_ns - one.arrival_ns).max(1);
+        let slope = |(one, other): (&Point, &Point)| {
+            other.offset_ns.saturating_sub(one.offset_ns) as f64 / time_ns((one, other)) as f64
         };
-        let mut slopes: Vec<f64> = (0..points.len() - half).map(slope).collect();
+        let mut slopes: Vec<f64> = pairs().map(slope).collect();
         slopes.sort_unstable_by(f64::total_cmp);
-        let span_ns = points[points.len() - 1].arrival_ns - points[0].arrival_ns;
-        self.slope = slopes[slopes.len() / 2].clamp(-DRIFT_MAX, DRIFT_MAX);
-        self.doubt = (4.0 * self.spread_ns as f64 / span_ns.max(1) as f64).min(DRIFT_MAX);
+        let (low, high) = (slopes[(slopes.len() - 1) / 2], slopes[slopes.len() / 2]);
+        let shortest_ns = pairs().map(time_ns).min().unwrap_or(1);
+        let held_up = self.spread_ns as f64 / shortest_ns as f64;
+        self.slope = f64::midpoint(low, high).clamp(-DRIFT_MAX, DRIFT_MAX);
+        self.doubt = (held_up + (high - low) / 2.0).min(DRIFT_MAX);
     }
 
     /// Returns the most that arrival - stamp can be of a datagram that is not held up and arrives then.
@@ -211,7 +214,7 @@ mod tests {
         fn windows_are_kept_where_they_arrive(
             ppb in -200_000_i64..200_000,
             way_ns in 0..20_000_000_u64,
-            steps in prop::collection::vec((1_000_000..900_000_000_u64, 0..SPREAD_NS, 0..20_u8), 40..160),
+            steps in prop::collection::vec((1_000_000..900_000_000_u64, 0..SPREAD_NS, 0..20_u8, 0..40_000_000_u64), 40..160),
         ) {
             let mut map = ClockMap::new(SPREAD_NS);
             let mut now_ns = SECOND_NS;
@@ -219,9 +222,9 @@ mod tests {
                 now_ns += 500_000;
                 map.sample(now_ns + way_ns, clock(now_ns, ppb));
             }
-            for (wait_ns, held_ns, late) in steps {
+            for (wait_ns, held_ns, late, by) in steps {
                 now_ns += wait_ns;
-                let late_ns = if late == 0 { 40_000_000 } else { 0 };
+                let late_ns = if late == 0 { by } else { 0 };
                 let arrival_ns = now_ns + way_ns + held_ns + late_ns;
                 map.sample(arrival_ns, clock(now_ns, ppb));
                 prop_assert!(map.is_learnt(arrival_ns));
@@ -241,6 +244,21 @@ mod tests {
             // After 30 s the drift is known: less than 5 guards are lost.
             let (first, last) = map.window(now_ns, now_ns + 200_000_000);
             prop_assert!(now_ns < 31 * SECOND_NS || 200_000_000 - (last - first).cast_signed() < 5 * SPREAD_NS.cast_signed());
+        }
+    }
+
+    /// A window begins a guard and twice the doubt late, and the datagram before it may have used the guard.
+    #[test]
+    fn a_late_datagram_that_begins_a_period_does_not_change_the_drift() {
+        let mut map = ClockMap::new(SPREAD_NS);
+        for left_ns in (1..5 * 8).map(|eighth| eighth * PERIOD_NS / 8) {
+            if left_ns == 3 * PERIOD_NS {
+                map.sample(left_ns + 40_000_000, left_ns);
+                continue;
+            }
+            map.sample(left_ns + SPREAD_NS, left_ns);
+            let from_ns = left_ns + SPREAD_NS + 1_000_000;
+            assert!(map.window(from_ns, from_ns + SECOND_NS).0 >= from_ns, "{left_ns}: {map:?}");
         }
     }
 
