@@ -3,13 +3,20 @@ use crate::repo::Repo;
 use crate::run;
 use crate::tidy::links;
 use anyhow::{Result, ensure};
+use std::process::Command;
 
 pub(crate) fn run(repo: &Repo) -> Result<()> {
     check_links(repo)?;
-    let args = ["doc", "--workspace", "--lib", "--no-deps", "--quiet"];
-    run::succeed(run::cargo(repo.root(), &args).env("RUSTDOCFLAGS", "-D warnings"))?;
+    run::succeed(&mut build(repo))?;
     println!("API documentation: {}", repo.path("target/doc/catchment/index.html").display());
     Ok(())
+}
+
+pub(crate) fn build(repo: &Repo) -> Command {
+    let args = ["doc", "--workspace", "--lib", "--no-deps", "--quiet"];
+    let mut command = run::cargo(repo.root(), &args);
+    command.env("RUSTDOCFLAGS", "-D warnings");
+    command
 }
 
 fn check_links(repo: &Repo) -> Result<()> {

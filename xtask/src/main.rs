@@ -4,6 +4,7 @@
 //! fresh clone starts quickly.
 #![forbid(unsafe_code)]
 
+mod ahead;
 mod attack;
 mod bench;
 mod deny;

@@ -4,10 +4,10 @@
 //! would be built again.
 use crate::metadata;
 use crate::repo::Repo;
-use crate::run::{self, KillOnDrop};
-use anyhow::{Context as _, Result, ensure};
+use crate::run;
+use anyhow::{Result, ensure};
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 const TARGETS: &[&str] = &[
     "--package=catchment-attack",
@@ -22,18 +22,8 @@ pub(crate) const CATCHMENT: &str = "catchment";
 pub(crate) const LAB: &str = "catchment-lab";
 pub(crate) const SIM: &str = "catchment-sim";
 
-fn build(repo: &Repo) -> Command {
+pub(crate) fn build(repo: &Repo) -> Command {
     run::cargo(repo.root(), &[&["build", "--release", "--quiet"], TARGETS].concat())
-}
-
-/// Begins to build them where nothing else takes the processors. [`built`] waits for it, and says what is wrong if it
-/// fails.
-pub(crate) fn build_ahead(repo: &Repo) -> Result<KillOnDrop> {
-    let mut command = run::at_rest(&build(repo));
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    let child =
-        command.spawn().with_context(|| format!("cannot start `{}`", run::shown(&command)))?;
-    Ok(KillOnDrop(child))
 }
 
 pub(crate) fn built(repo: &Repo, program: &str) -> Result<PathBuf> {

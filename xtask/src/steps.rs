@@ -1,8 +1,10 @@
 //! The steps of `cargo xtask test`, in the order in which they find errors soonest.
 //!
 //! Builds are shared: clippy and docs only check; `build`, `test` and `doctest` use the development
-//! profile; `demo`, `soak`, `lab` and `sim` use one release build of all programs that they start, which begins
-//! beside the tests; loom has a folder of its own, because its `--cfg` would otherwise rebuild everything twice.
+//! profile; `demo`, `soak`, `lab` and `sim` use one release build of all programs that they start; loom has a folder of
+//! its own, because its `--cfg` would otherwise rebuild everything twice. The release build, loom's and the docs are
+//! made beside the tests and the lab ([`begin_builds`]).
+use crate::ahead::Ahead;
 use crate::repo::Repo;
 use crate::run::{self, Show, Tally};
 use crate::{
@@ -38,6 +40,11 @@ pub(crate) const STEPS: &[Step] = &[
     step("build", "everything builds, tests too", true, build),
     step("test", "unit and integration tests", true, tests),
     step("doctest", "the examples in the documentation", false, doctests),
+    step("release", "the programs, as users build them", false, release),
+    step("demo", "a short demo, its summary checked", false, demo),
+    step("soak", "a few rounds of kill -9", false, short_soak),
+    step("attack", "attacks from outside, those that take a moment", false, attacks),
+    step("lab", "the kernel's RDMA devices, in virtual machines", false, lab_cases),
     step("loom", "the lock-free protocols under every interleaving", false, loom),
     step(
         "required",
@@ -46,11 +53,6 @@ pub(crate) const STEPS: &[Step] = &[
         required,
     ),
     step("docs", "documentation without warnings, links", false, documents),
-    step("release", "the programs, as users build them", false, release),
-    step("demo", "a short demo, its summary checked", false, demo),
-    step("soak", "a few rounds of kill -9", false, short_soak),
-    step("attack", "attacks from outside, those that take a moment", false, attacks),
-    step("lab", "the kernel's RDMA devices, in virtual machines", false, lab_cases),
     step("sim", "RoCE on a bad network, new seeds", false, simulate),
 ];
 
@@ -155,8 +157,15 @@ fn doctests(context: &Context<'_>) -> Result<Tally> {
     context.cases(&mut context.cargo_test(&["--doc", "--no-fail-fast"]))
 }
 
-/// Runs all in one build, so that shared dependencies are built once.
-fn loom(context: &Context<'_>) -> Result<Tally> {
+/// Begins the builds of the steps after the tests, which mostly wait, as the lab does: most of them cost no time.
+pub(crate) fn begin_builds(context: &Context<'_>) -> Result<Ahead> {
+    let mut loom = loom_tests(context)?;
+    loom.arg("--no-run");
+    Ok(Ahead::begin(vec![programs::build(context.repo), loom, docs::build(context.repo)]))
+}
+
+/// Returns the command that runs all in one build, so that shared dependencies are built once.
+fn loom_tests(context: &Context<'_>) -> Result<Command> {
     let mut words = vec!["test", "--release", "--no-fail-fast", "--test", "loom"];
     for (package, target) in LOOM_TARGETS {
         ensure!(context.repo.path(target).is_file(), "{target} is missing, so nothing was checked");
@@ -166,6 +175,11 @@ fn loom(context: &Context<'_>) -> Result<Tally> {
     command.env("RUSTFLAGS", "--cfg loom");
     command.args(limited::for_cargo(context.stretched(run::LIMIT))?);
     command.env("CARGO_TARGET_DIR", metadata::target_folder(context.repo)?.join("loom"));
+    Ok(command)
+}
+
+fn loom(context: &Context<'_>) -> Result<Tally> {
+    let mut command = loom_tests(context)?;
     let finished = run::finish(&mut command, context.stretched(run::LIMIT), Show::All)?;
     let empty = finished.stdout.lines().any(|line| line == "running 0 tests");
     ensure!(!empty, "a program has no test under --cfg loom");

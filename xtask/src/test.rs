@@ -1,9 +1,9 @@
 //! `cargo xtask test`: runs the steps, times them, and counts what passed.
+use crate::passed;
 use crate::repo::Repo;
 use crate::run::Tally;
 use crate::steps::{self, Context, STEPS, Step};
 use crate::stress::BusyLoops;
-use crate::{passed, programs};
 use anyhow::{Context as _, Result, bail, ensure};
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
@@ -63,8 +63,7 @@ pub(crate) fn run(repo: &Repo, args: &Args) -> Result<()> {
     let builds_ahead = !args.stress && steps.iter().any(|step| step.name == "release");
     for step in steps {
         if step.name == "test" && builds_ahead {
-            // Tests mostly wait, so most of the build costs no time.
-            ahead = Some(programs::build_ahead(repo)?);
+            ahead = Some(steps::begin_builds(&context)?);
         }
         let row = perform(&context, step);
         let stop = args.fail_fast && !row.passed();
