@@ -2,9 +2,8 @@
 //!
 //! They are built together: separately, each would enable other features of shared dependencies, which
 //! would be built again.
-use crate::metadata;
 use crate::repo::Repo;
-use crate::run;
+use crate::{metadata, run};
 use anyhow::{Result, ensure};
 use std::path::PathBuf;
 use std::process::Command;
