@@ -285,6 +285,13 @@ impl Scheduler {
         }
     }
 
+    /// Returns whether half of the window of an application is in the device's hands.
+    pub(super) fn holds_half(&self, owner: usize, window_of_one: u128) -> bool {
+        let application = self.applications[owner].as_ref();
+        let window = |application| self.window_of(application, window_of_one);
+        application.is_some_and(|application| 2 * application.in_flight > window(application))
+    }
+
     /// Looks whether the device did anything since this was last called; what it has in its hands is of those who are
     /// stuck if it did not. To be called every few milliseconds: all others may wait for these.
     pub fn look(&mut self) {
