@@ -106,7 +106,10 @@ proptest! {
             seal.seal((1, 5, stamp_ns), &records, &mut bytes).expect("a key is left");
             due_ns = control(&mut side, now_ns, Some(&bytes)).0;
             // What it says that it was granted before counts as far as its devices reach.
-            prop_assert!(side.controller().load_bps(LinkId(0)) <= Some(20 * GBPS));
+            let core = side.controller();
+            let rates_bps = core.in_force_bps(LinkId(0)).zip(core.periodic_bps(LinkId(0)));
+            let sum_bps = rates_bps.map(|(windows, periodic)| windows + periodic);
+            prop_assert!(sum_bps <= Some(20 * GBPS), "{rates_bps:?}");
         }
         // Silence gives everything back, and ends.
         for _ in 0..20_000 {
