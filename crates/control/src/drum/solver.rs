@@ -1,5 +1,6 @@
 //! The central solver: rounds of all hosts until a certificate says that it is enough.
 use super::bound::Bound;
+use super::layout::Layout;
 use super::model::{Model, Objective};
 use super::problem::{Problem, ProblemError, Sided};
 use super::real::Real;
@@ -8,6 +9,7 @@ use super::rounds::{Lost, Residuals, Rounds};
 use super::solution::{HostPrices, Solution, Status, assemble, certified_gap};
 use super::start::{self, Start};
 use super::utility::with_power;
+use std::collections::BTreeMap;
 
 /// When to stop.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -34,6 +36,32 @@ impl Default for Settings {
 /// for the message (`false`) and the reply (`true`).
 pub type Loss<'a> = &'a mut dyn FnMut(usize, usize, bool) -> bool;
 
+/// Ordered pairs of hosts that share an edge, in the order of their first edges.
+#[derive(Clone, Debug, Default)]
+struct Pairs {
+    hosts: Vec<(usize, usize)>,
+    of_edge: Vec<u32>,
+}
+
+impl Pairs {
+    fn new(layout: &Layout) -> Self {
+        let mut known = BTreeMap::new();
+        let mut pairs = Self::default();
+        for (sender, edges) in layout.sweep() {
+            let from = layout.host_of_sender(sender);
+            for to in &layout.to[edges] {
+                let hosts = (from, layout.host_of_receiver(*to as usize));
+                let pair = *known.entry(hosts).or_insert_with(|| {
+                    pairs.hosts.push(hosts);
+                    pairs.hosts.len() as u32 - 1
+                });
+                pairs.of_edge.push(pair);
+            }
+        }
+        pairs
+    }
+}
+
 /// Distributed ADMM over all hosts (DRUM, Algorithm 1 where hosts do not depend on each other, else
 /// Algorithm 2), with iterates of type `T`.
 ///
@@ -42,6 +70,8 @@ pub type Loss<'a> = &'a mut dyn FnMut(usize, usize, bool) -> bool;
 pub struct Solver<T> {
     model: Model,
     rounds: Rounds<T>,
+    /// None before messages are lost.
+    pairs: Pairs,
     recovery: Recovery,
     bounds: Bound,
     /// The best so far.
@@ -69,6 +99,7 @@ impl<T: Real> Solver<T> {
         let mut solver = Self {
             model,
             rounds,
+            pairs: Pairs::default(),
             best: recovery.clone(),
             recovery,
             bounds,
@@ -138,28 +169,23 @@ impl<T: Real> Solver<T> {
     pub fn iterate_with_loss(&mut self, loss: Loss<'_>) -> Residuals {
         if !self.rounds.expects_losses() {
             self.rounds.expect_losses(&self.model);
+            self.pairs = Pairs::new(&self.model.layout);
         }
         let lost = self.draw(loss);
         self.iterate_losing(Some(&lost))
     }
 
     fn draw(&self, loss: Loss<'_>) -> Lost {
-        let layout = &self.model.layout;
-        let mut pairs = std::collections::BTreeMap::new();
-        let mut lost = Lost { messages: Vec::new(), replies: Vec::new() };
-        for (sender, edges) in layout.sweep() {
-            let from = layout.host_of_sender(sender);
-            for to in &layout.to[edges] {
-                let to = layout.host_of_receiver(*to as usize);
-                let of_pair = *pairs.entry((from, to)).or_insert_with(|| {
-                    let own = from == to;
-                    (!own && loss(from, to, false), !own && loss(to, from, true))
-                });
-                lost.messages.push(of_pair.0);
-                lost.replies.push(of_pair.1);
-            }
+        let drawn = self.pairs.hosts.iter().map(|&(from, to)| {
+            let own = from == to;
+            (!own && loss(from, to, false), !own && loss(to, from, true))
+        });
+        let drawn: Vec<(bool, bool)> = drawn.collect();
+        let of_edges = || self.pairs.of_edge.iter().map(|pair| drawn[*pair as usize]);
+        Lost {
+            messages: of_edges().map(|(message, _)| message).collect(),
+            replies: of_edges().map(|(_, reply)| reply).collect(),
         }
-        lost
     }
 
     /// Recovers rates that fit from the current ones, and returns what they are worth. The best so far
