@@ -61,7 +61,11 @@ fn stream(source: SourceBuilder, collector: Collector) -> (SessionSnapshot, Coll
     let session = source.metrics().snapshot().session.unwrap();
     let seen = collector.metrics().snapshot();
     drop(device);
+    let metrics = Arc::clone(source.metrics());
     source.close(PATIENCE).unwrap();
+    let ended = metrics.snapshot().roce;
+    let counted = ended.iter().any(|device| device.packets_sent > 0);
+    assert_eq!(counted, session.source_provider == "roce", "{ended:?}");
     collector.stop();
     (session, seen)
 }

@@ -22,6 +22,8 @@ const CONTROL_PORT: u16 = 7118;
 const SET_UP: Duration = Duration::from_millis(300);
 /// After the last event, for those that are late.
 const DRAIN: Duration = Duration::from_secs(5);
+/// Beyond what queues need: the rest of the way, and ends that take what came.
+const EMPTIED_AT_LEAST: Duration = Duration::from_millis(200);
 const LOOK: Duration = Duration::from_millis(100);
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Datagrams whose times are the round trip.
@@ -98,10 +100,12 @@ impl Cell<'_> {
         // The time of the events.
         std::thread::sleep(SET_UP + Duration::from_secs(self.trace.seconds()));
         self.drain(&mut collector)?;
-        let after = self.count()?;
-        let collected = report(&mut collector)?;
         let served = controller.as_ref().map(|controller| self.served(controller)).transpose()?;
         let sent = sources.iter_mut().map(report).collect::<Result<Vec<_>>>()?;
+        // All that left is there or dropped by then.
+        std::thread::sleep(self.emptied());
+        let after = self.count()?;
+        let collected = report(&mut collector)?;
         Ok(self.row(begin, rtt_ms, &before, &after, &collected, &sent, served))
     }
 
@@ -223,6 +227,12 @@ impl Cell<'_> {
             std::thread::sleep(LOOK);
         }
         Ok(())
+    }
+
+    /// Returns after what time all queues of the network are empty, once nothing is sent any more; and again as long.
+    fn emptied(&self) -> Duration {
+        let (queue_bits, capacity_bps) = (8 * self.place.queue_bytes(), self.place.capacity_bps());
+        EMPTIED_AT_LEAST + 2 * Duration::from_secs_f64(queue_bits as f64 / capacity_bps as f64)
     }
 
     fn count(&self) -> Result<Counted> {

@@ -56,7 +56,13 @@ pub(super) fn start(
         .map_err(|e| config(&e))?;
     let thread = std::thread::Builder::new()
         .name("catchment-ctl".to_owned())
-        .spawn(move || runtime.block_on(control.run()))
+        .spawn(move || {
+            let metrics = control.shared.metrics.clone();
+            runtime.block_on(control.run());
+            // Its queue pairs are gone: these numbers are the last.
+            let last = providers.counters();
+            metrics.set_network(move || last.clone());
+        })
         .map_err(|e| config(&e))?;
     Ok(granting.into_iter().chain([thread]).collect())
 }
