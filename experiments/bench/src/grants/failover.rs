@@ -1,12 +1,11 @@
 //! What is felt of the end of a controller: controllers as processes of the command, an etcd as packaged, and in this
 //! process two sources with large frames, one with urgent ones and a collector, over software RoCE and loopback.
+use super::load::{Arrival, Camera, Load};
 use super::row::Row;
 use crate::long::COMMAND;
 use crate::stats::decimals;
 use anyhow::{Context as _, Result, anyhow, ensure};
-use catchment::collector::Collector;
-use catchment::session::path::PathRules;
-use catchment::source::{DeviceSpec, Fallback, Source};
+use catchment::source::Fallback;
 use catchment_perf::ChildProcess;
 use catchment_session::io::{Address, ClientSecurity};
 use catchment_session::registration::{Answer, Request, ask};
@@ -15,11 +14,9 @@ use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
+const PROVIDER: &str = "roce";
 pub(super) const CAPACITY_BPS: u64 = 400_000_000;
 /// What is granted then is all of it.
 pub(super) const FULL_BPS: u64 = CAPACITY_BPS / 100 * 97;
@@ -67,7 +64,8 @@ pub(super) fn measure(case: Case, rounds: usize) -> Result<Row> {
     std::fs::write(&config, settings(store.as_ref()))?;
     let mut leading = Controller::start(ports[0], &config)?;
     leading.wait_for("listening")?;
-    let load = Load::start(&ports.map(at).join(","))?;
+    let controllers = ports.map(at).join(",");
+    let load = Load::start(PROVIDER, &cameras(), (&controllers, Fallback::SafeRate))?;
     let mut worst = (0.0_f64, 0.0_f64);
     let mut gaps = Vec::new();
     for round in 0..rounds {
@@ -107,18 +105,18 @@ pub(super) fn measure(case: Case, rounds: usize) -> Result<Row> {
     }
     // Those of the last gap are there by then, or late.
     std::thread::sleep(STEADY);
-    let seen = load.end()?;
+    let ended = load.end()?;
     Ok(Row {
         what: "failover",
         case: Some(case.name()),
-        provider: Some("roce"),
+        provider: Some(PROVIDER),
         sources: Some(3),
         devices: Some(3),
-        transfers: Some(seen.frames),
+        transfers: Some(ended.sent),
         first_grant_ms: Some(decimals(worst.0, 1)),
         full_capacity_ms: Some(decimals(worst.1, 1)),
-        urgent_on_time: Some(decimals(seen.on_time(&gaps), 4)),
-        frames_lost: Some(seen.lost),
+        urgent_on_time: Some(decimals(on_time(&ended.arrivals, &gaps), 4)),
+        frames_lost: Some(ended.lost()),
         ..Row::default()
     })
 }
@@ -256,103 +254,32 @@ impl Drop for Etcd {
     }
 }
 
-/// When urgent frames were captured, and how long they took.
-type Arrivals = Arc<Mutex<Vec<(SystemTime, Duration)>>>;
-
-struct Load {
-    collector: Collector,
-    sources: Vec<Source>,
-    threads: Vec<JoinHandle<Result<u64>>>,
-    stop: Arc<AtomicBool>,
-    arrivals: Arrivals,
+/// Two with large frames, and one with urgent ones.
+fn cameras() -> [Camera; 3] {
+    let camera = |name: &str, frame_bytes, every, deadline| Camera {
+        name: name.to_owned(),
+        frame_bytes,
+        every: Some(every),
+        deadline,
+        blocks: None,
+    };
+    [
+        camera("bulk0", BULK_BYTES, BULK_EVERY, None),
+        camera("bulk1", BULK_BYTES, BULK_EVERY, None),
+        camera("urgent", URGENT_BYTES, URGENT_EVERY, Some(URGENT_DEADLINE)),
+    ]
 }
 
-struct Seen {
-    frames: u64,
-    lost: u64,
-    arrivals: Vec<(SystemTime, Duration)>,
-}
+const URGENT: usize = 2;
 
-impl Load {
-    fn start(controllers: &str) -> Result<Self> {
-        let arrivals = Arrivals::default();
-        let noted = arrivals.clone();
-        let rules = PathRules { require: vec!["roce".to_owned()], ..PathRules::default() };
-        let collector = Collector::builder("127.0.0.1:0")
-            .path_rules(rules.clone())
-            .on_frame(move |frame| {
-                if frame.device() == "urgent" {
-                    let captured = frame.capture_time();
-                    let took = captured.elapsed().unwrap_or_default();
-                    noted.lock().unwrap_or_else(PoisonError::into_inner).push((captured, took));
-                }
-            })
-            .start()?;
-        let stop = Arc::new(AtomicBool::new(false));
-        let (mut sources, mut threads) = (Vec::new(), Vec::new());
-        for (name, bytes, every) in [
-            ("bulk0", BULK_BYTES, BULK_EVERY),
-            ("bulk1", BULK_BYTES, BULK_EVERY),
-            ("urgent", URGENT_BYTES, URGENT_EVERY),
-        ] {
-            let spec = DeviceSpec::new(name).frame_bytes(bytes);
-            let spec = if name == "urgent" {
-                spec.priority("urgent").deadline(URGENT_DEADLINE)
-            } else {
-                spec
-            };
-            let source = Source::builder(collector.local_addr().to_string())
-                .path_rules(rules.clone())
-                .controller(controllers, Fallback::SafeRate)
-                .device(spec)
-                .patience(PATIENCE)
-                .connect()?;
-            let (mut device, stop) = (source.device(name)?, stop.clone());
-            threads.push(std::thread::spawn(move || {
-                let (frame, mut due, mut sent) = (vec![7; bytes], Instant::now(), 0);
-                let mut captured = SystemTime::now();
-                while !stop.load(Ordering::Relaxed) {
-                    // Until the next frame is due.
-                    std::thread::sleep(due.saturating_duration_since(Instant::now()));
-                    let mut writer = device.frame(bytes)?;
-                    // When it was due, also where it had to wait for room.
-                    writer.set_capture_time(captured);
-                    writer.send_bytes(&frame)?;
-                    (due, captured) = (due + every, captured + every);
-                    sent += 1;
-                }
-                Ok(sent)
-            }));
-            sources.push(source);
-        }
-        Ok(Self { collector, sources, threads, stop, arrivals })
-    }
-
-    fn end(self) -> Result<Seen> {
-        self.stop.store(true, Ordering::Relaxed);
-        let mut frames = 0;
-        for thread in self.threads {
-            frames += thread.join().map_err(|_| anyhow!("a device panicked"))??;
-        }
-        for source in self.sources {
-            source.close(PATIENCE)?;
-        }
-        let totals = self.collector.stop().totals;
-        let arrivals =
-            std::mem::take(&mut *self.arrivals.lock().unwrap_or_else(PoisonError::into_inner));
-        let lost = frames.saturating_sub(totals.frames_received);
-        Ok(Seen { frames, lost, arrivals })
-    }
-}
-
-impl Seen {
-    /// Returns the part of the urgent frames captured in these spans that were in time.
-    fn on_time(&self, spans: &[(SystemTime, SystemTime)]) -> f64 {
-        let within = |captured: &SystemTime| {
-            spans.iter().any(|(from, to)| from <= captured && captured <= to)
-        };
-        let all: Vec<_> = self.arrivals.iter().filter(|(captured, _)| within(captured)).collect();
-        let on_time = all.iter().filter(|(_, took)| *took <= URGENT_DEADLINE).count();
-        on_time as f64 / all.len().max(1) as f64
-    }
+/// Returns the part of the urgent frames captured in these spans that were in time.
+fn on_time(arrivals: &[Arrival], spans: &[(SystemTime, SystemTime)]) -> f64 {
+    let within = |arrival: &&Arrival| {
+        let captured = arrival.captured;
+        spans.iter().any(|(from, to)| *from <= captured && captured <= *to)
+    };
+    let all: Vec<_> =
+        arrivals.iter().filter(|arrival| arrival.camera == URGENT).filter(within).collect();
+    let on_time = all.iter().filter(|arrival| arrival.took <= URGENT_DEADLINE).count();
+    on_time as f64 / all.len().max(1) as f64
 }

@@ -1,12 +1,13 @@
 //! What is felt of the end of a source: one that is killed in its window, as a process of the command, and another one in
 //! this process that waits for what it had, over software RoCE and loopback. The controller is a process of its own.
 use super::failover::{CAPACITY_BPS, FULL_BPS, Inquirer, LOOK, PATIENCE, STEADY};
-use super::load::{Cameras, Load};
+use super::load::{Camera, Load};
 use super::row::Row;
 use super::service::Controller;
 use crate::long::COMMAND;
 use crate::stats::decimals;
 use anyhow::{Result, anyhow};
+use catchment::source::Fallback;
 use catchment_perf::ChildProcess;
 use serde_json::Value;
 use std::os::unix::process::CommandExt as _;
@@ -16,15 +17,22 @@ use std::time::Instant;
 pub(super) const CASE: &str = "source";
 /// The frames of both take 332 ms at the capacity: longer than a lease, so a window is as long as one can be.
 const FORMAT: &str = "synthetic:3840x1440:rgb24";
-const OTHER: Cameras =
-    Cameras { provider: "roce", count: 1, frame_bytes: 3840 * 1440 * 3, blocks: 2 };
+const OTHER_BYTES: usize = 3840 * 1440 * 3;
+const PROVIDER: &str = "roce";
 const VICTIM: &str = "victim";
 
 /// Measures it, so many times; the row has the worst of each.
 pub(super) fn measure(rounds: usize) -> Result<Row> {
     let controller = Controller::start(CAPACITY_BPS)?;
     let mut grants = Grants { inquirer: Inquirer::new(controller.address.clone())?, over_bps: 0 };
-    let load = Load::start(OTHER, &controller.address.to_string())?;
+    let other = Camera {
+        name: "other".to_owned(),
+        frame_bytes: OTHER_BYTES,
+        every: None,
+        deadline: None,
+        blocks: Some(2),
+    };
+    let load = Load::start(PROVIDER, &[other], (&controller.address.to_string(), Fallback::Stop))?;
     let (mut first_ms, mut full_ms) = (0.0_f64, 0.0_f64);
     for _ in 0..rounds {
         let victim = start_victim(&load, &controller)?;
@@ -36,18 +44,18 @@ pub(super) fn measure(rounds: usize) -> Result<Row> {
         first_ms = first_ms.max(grants.wait(killed, |of| of.other_bps > 0)?);
         full_ms = full_ms.max(grants.wait(killed, |of| of.other_bps >= FULL_BPS)?);
     }
-    let (frames, arrivals) = load.end()?;
+    let ended = load.end()?;
     Ok(Row {
         what: "failover",
         case: Some(CASE),
-        provider: Some(OTHER.provider),
+        provider: Some(PROVIDER),
         sources: Some(2),
         devices: Some(2),
-        transfers: Some(frames),
+        transfers: Some(ended.sent),
         first_grant_ms: Some(decimals(first_ms, 1)),
         full_capacity_ms: Some(decimals(full_ms, 1)),
         granted_over_bps: Some(grants.over_bps),
-        frames_lost: Some(frames - arrivals.len() as u64),
+        frames_lost: Some(ended.lost()),
         ..Row::default()
     })
 }
@@ -56,7 +64,7 @@ pub(super) fn measure(rounds: usize) -> Result<Row> {
 fn start_victim(load: &Load, controller: &Controller) -> Result<ChildProcess> {
     let mut command = Command::new(std::env::current_exe()?);
     command.arg0(COMMAND).args(["send", "--input", FORMAT, "--rate", "max", "--device", VICTIM]);
-    command.args(["--require", "roce", "--controller", &controller.address.to_string()]);
+    command.args(["--require", PROVIDER, "--controller", &controller.address.to_string()]);
     command.arg(load.address());
     command.stdin(Stdio::null()).stderr(Stdio::null());
     Ok(ChildProcess::start("the source that is killed", &mut command)?)

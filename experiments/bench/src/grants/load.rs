@@ -1,27 +1,84 @@
-//! Sources that always have frames to send under a controller, and their collector: all as shipped, in this process.
+//! Sources with frames to send under a controller, and their collector: all as shipped, in this process.
 use anyhow::{Result, anyhow, ensure};
 use catchment::collector::Collector;
 use catchment::session::path::PathRules;
-use catchment::source::{DeviceSpec, Fallback, Source};
+use catchment::source::{Device, DeviceSpec, Fallback, Source};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Sources of one device each, and the frames of each.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Cameras {
-    pub(super) provider: &'static str,
-    pub(super) count: usize,
+/// The only device of a source.
+#[derive(Debug, Clone)]
+pub(super) struct Camera {
+    pub(super) name: String,
     pub(super) frame_bytes: usize,
-    /// Slots of a source.
-    pub(super) blocks: u32,
+    /// From one frame to the next; `None`: there always is one.
+    pub(super) every: Option<Duration>,
+    /// Its frames are urgent, and are to be there so long after they were captured.
+    pub(super) deadline: Option<Duration>,
+    /// Slots of the source; `None`: as many as it chooses.
+    pub(super) blocks: Option<u32>,
 }
 
-/// When a frame was handed out, since the beginning, and the number of its source.
-pub(super) type Arrival = (Duration, usize);
+impl Camera {
+    fn spec(&self) -> DeviceSpec {
+        let spec = DeviceSpec::new(&self.name).frame_bytes(self.frame_bytes);
+        match self.deadline {
+            Some(deadline) => spec.priority("urgent").deadline(deadline),
+            None => spec,
+        }
+    }
+
+    /// Sends frames until it is stopped; returns how many.
+    fn run(&self, mut device: Device, stop: &AtomicBool) -> Result<u64> {
+        let (frame, mut sent) = (vec![7; self.frame_bytes], 0);
+        let (mut due, mut captured) = (Instant::now(), SystemTime::now());
+        while !stop.load(Ordering::Relaxed) {
+            if self.every.is_some() {
+                // Until the next frame is due.
+                std::thread::sleep(due.saturating_duration_since(Instant::now()));
+            }
+            // Waits for a slot.
+            let mut writer = device.frame(self.frame_bytes)?;
+            if let Some(every) = self.every {
+                // When it was due, also where it had to wait for room.
+                writer.set_capture_time(captured);
+                (due, captured) = (due + every, captured + every);
+            }
+            writer.send_bytes(&frame)?;
+            sent += 1;
+        }
+        Ok(sent)
+    }
+}
+
+/// A frame that was handed out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Arrival {
+    /// Since the beginning.
+    pub(super) at: Duration,
+    /// Its camera, by the order in which they were given.
+    pub(super) camera: usize,
+    pub(super) captured: SystemTime,
+    /// Since it was captured.
+    pub(super) took: Duration,
+}
+
+/// What was sent, and what arrived, in order.
+#[derive(Debug)]
+pub(super) struct Ended {
+    pub(super) sent: u64,
+    pub(super) arrivals: Vec<Arrival>,
+}
+
+impl Ended {
+    pub(super) fn lost(&self) -> u64 {
+        self.sent - self.arrivals.len() as u64
+    }
+}
 
 /// See the module.
 pub(super) struct Load {
@@ -33,55 +90,46 @@ pub(super) struct Load {
 }
 
 impl Load {
-    pub(super) fn start(cameras: Cameras, controller: &str) -> Result<Self> {
+    /// Starts a collector, then a source for each camera.
+    pub(super) fn start(
+        provider: &str,
+        cameras: &[Camera],
+        (controllers, fallback): (&str, Fallback),
+    ) -> Result<Self> {
         let (began, arrivals) = (Instant::now(), Arc::<Mutex<Vec<Arrival>>>::default());
         let noted = arrivals.clone();
-        let require = vec![cameras.provider.to_owned()];
-        let rules = PathRules { require, ..PathRules::default() };
+        let rules = PathRules { require: vec![provider.to_owned()], ..PathRules::default() };
+        let names: Vec<String> = cameras.iter().map(|camera| camera.name.clone()).collect();
         let collector = Collector::builder("127.0.0.1:0")
             .path_rules(rules.clone())
             .on_frame(move |frame| {
                 // Others may send to it too.
-                let source = frame.device().strip_prefix("cam").and_then(|it| it.parse().ok());
-                if let Some(source) = source {
-                    let arrival = (began.elapsed(), source);
+                if let Some(camera) = names.iter().position(|name| name == frame.device()) {
+                    let (at, captured) = (began.elapsed(), frame.capture_time());
+                    let took = captured.elapsed().unwrap_or_default();
+                    let arrival = Arrival { at, camera, captured, took };
                     noted.lock().unwrap_or_else(PoisonError::into_inner).push(arrival);
                 }
             })
             .start()?;
         let (sources, threads, stop) = (Vec::new(), Vec::new(), Arc::default());
         let mut load = Self { collector, sources, threads, stop, arrivals };
-        (0..cameras.count).try_for_each(|number| load.add(cameras, number, &rules, controller))?;
-        Ok(load)
-    }
-
-    fn add(
-        &mut self,
-        cameras: Cameras,
-        number: usize,
-        rules: &PathRules,
-        controller: &str,
-    ) -> Result<()> {
-        let (name, bytes) = (format!("cam{number}"), cameras.frame_bytes);
-        let source = Source::builder(self.address())
-            .path_rules(rules.clone())
-            .controller(controller, Fallback::Stop)
-            .device(DeviceSpec::new(&name).frame_bytes(bytes))
-            .blocks(cameras.blocks)
-            .patience(PATIENCE)
-            .connect()?;
-        let (mut device, stop) = (source.device(&name)?, self.stop.clone());
-        self.threads.push(std::thread::spawn(move || {
-            let (frame, mut sent) = (vec![7; bytes], 0);
-            while !stop.load(Ordering::Relaxed) {
-                // Waits for a slot: there is always a frame.
-                device.frame(bytes)?.send_bytes(&frame)?;
-                sent += 1;
+        for camera in cameras {
+            let mut builder = Source::builder(load.address())
+                .path_rules(rules.clone())
+                .controller(controllers, fallback)
+                .device(camera.spec())
+                .patience(PATIENCE);
+            if let Some(blocks) = camera.blocks {
+                builder = builder.blocks(blocks);
             }
-            Ok(sent)
-        }));
-        self.sources.push(source);
-        Ok(())
+            let source = builder.connect()?;
+            let (device, camera) = (source.device(&camera.name)?, camera.clone());
+            let stop = load.stop.clone();
+            load.threads.push(std::thread::spawn(move || camera.run(device, &stop)));
+            load.sources.push(source);
+        }
+        Ok(load)
     }
 
     /// Returns where the collector listens.
@@ -89,8 +137,7 @@ impl Load {
         self.collector.local_addr().to_string()
     }
 
-    /// Returns how many frames were sent, and when each arrived, in order.
-    pub(super) fn end(self) -> Result<(u64, Vec<Arrival>)> {
+    pub(super) fn end(self) -> Result<Ended> {
         self.stop.store(true, Ordering::Relaxed);
         let mut sent = 0;
         for thread in self.threads {
@@ -105,6 +152,6 @@ impl Load {
         // Streams have workers of their own.
         arrivals.sort_unstable();
         ensure!(arrivals.len() as u64 <= sent, "{} frames came of {sent}", arrivals.len());
-        Ok((sent, arrivals))
+        Ok(Ended { sent, arrivals })
     }
 }

@@ -2,11 +2,12 @@
 //!
 //! The controller is a process of its own; sources and collector, as shipped, are in this one. Each source always has
 //! frames to send. A frame counts when the collector hands it out.
-use super::load::{Arrival, Cameras, Load};
+use super::load::{Camera, Load};
 use super::row::Row;
 use super::service::Controller;
 use crate::stats::decimals;
 use anyhow::{Context as _, Result};
+use catchment::source::Fallback;
 use std::time::Duration;
 
 /// Before all sources are registered and have frames on their way.
@@ -62,9 +63,15 @@ impl Case {
         }
     }
 
-    fn cameras(&self) -> Cameras {
-        let Self { provider, sources, frame_bytes, .. } = *self;
-        Cameras { provider, count: sources, frame_bytes, blocks: BLOCKS }
+    fn cameras(&self) -> Vec<Camera> {
+        let camera = |number| Camera {
+            name: format!("cam{number}"),
+            frame_bytes: self.frame_bytes,
+            every: None,
+            deadline: None,
+            blocks: Some(BLOCKS),
+        };
+        (0..self.sources).map(camera).collect()
     }
 
     /// Returns whether the name of its row has this text.
@@ -75,14 +82,16 @@ impl Case {
     /// Lets the sources send for a time, after a warm-up.
     pub(super) fn measure(&self, time: Duration) -> Result<Row> {
         let controller = Controller::start(self.capacity_bps)?;
-        let load = Load::start(self.cameras(), &controller.address.to_string())?;
+        let controllers = controller.address.to_string();
+        let load = Load::start(self.provider, &self.cameras(), (&controllers, Fallback::Stop))?;
         // The time of the measurement: nothing else ends it.
         std::thread::sleep(WARM_UP + time);
-        let (sent, arrivals) = load.end()?;
+        let ended = load.end()?;
+        let arrivals: Vec<_> = ended.arrivals.iter().map(|one| (one.at, one.camera)).collect();
         let moved = Moved::of(&arrivals, self, time)?;
         Ok(Row {
-            transfers: Some(sent),
-            frames_lost: Some(sent - arrivals.len() as u64),
+            transfers: Some(ended.sent),
+            frames_lost: Some(ended.lost()),
             used_fraction: Some(decimals(moved.used_fraction, 4)),
             beyond_bytes_max: Some(moved.beyond_bytes_max.round()),
             silent_ms_max: Some(decimals(moved.silent.as_secs_f64() * 1e3, 1)),
@@ -103,7 +112,7 @@ struct Moved {
 
 impl Moved {
     /// `arrivals` are times since the beginning, in order, and the number of the source.
-    fn of(arrivals: &[Arrival], case: &Case, time: Duration) -> Result<Self> {
+    fn of(arrivals: &[(Duration, usize)], case: &Case, time: Duration) -> Result<Self> {
         let silent = (0..case.sources).map(|source| silence(arrivals, source, time)).max();
         let arrivals: Vec<Duration> = arrivals.iter().map(|(at, _)| *at).collect();
         let bytes = |frames: usize| (frames * case.frame_bytes) as f64;
@@ -126,7 +135,7 @@ impl Moved {
 }
 
 /// Returns the longest time without a frame of a source, after the warm-up.
-fn silence(arrivals: &[Arrival], source: usize, time: Duration) -> Duration {
+fn silence(arrivals: &[(Duration, usize)], source: usize, time: Duration) -> Duration {
     let end = WARM_UP + time;
     let times = arrivals.iter().filter(|(at, of)| *of == source && (WARM_UP..end).contains(at));
     let times = times.map(|(at, _)| *at);
