@@ -187,10 +187,45 @@ pub(crate) fn softirq_ns() -> u64 {
     field.and_then(|jiffies| jiffies.parse::<u64>().ok()).unwrap_or(0) * JIFFY_NS
 }
 
+/// Returns how many datagrams were dropped since the network namespace of this thread began because the socket that they
+/// were for was full.
+pub(crate) fn udp_socket_drops() -> std::io::Result<u64> {
+    let v4 = std::fs::read_to_string("/proc/thread-self/net/snmp")?;
+    let v6 = std::fs::read_to_string("/proc/thread-self/net/snmp6")?;
+    Ok(full_sockets_v4(&v4).unwrap_or(0) + full_sockets_v6(&v6).unwrap_or(0))
+}
+
+/// The counts of a protocol are two lines: their names, then the numbers.
+fn full_sockets_v4(snmp: &str) -> Option<u64> {
+    let mut lines = snmp.lines().filter(|line| line.starts_with("Udp:"));
+    let (names, numbers) = (lines.next()?.split(' '), lines.next()?.split(' '));
+    let (_, number) = names.zip(numbers).find(|(name, _)| *name == "RcvbufErrors")?;
+    number.parse().ok()
+}
+
+fn full_sockets_v6(snmp6: &str) -> Option<u64> {
+    let line = snmp6.lines().find(|line| line.starts_with("Udp6RcvbufErrors"))?;
+    line.split_whitespace().nth(1)?.parse().ok()
+}
+
 /// Jiffies that the hypervisor gave to others, and all jiffies, since boot.
 pub(crate) fn stolen_and_all_jiffies() -> Option<(u64, u64)> {
     let stat = std::fs::read_to_string("/proc/stat").ok()?;
     let values: Vec<u64> =
         stat.lines().next()?.split_whitespace().skip(1).filter_map(|v| v.parse().ok()).collect();
     Some((*values.get(7)?, values.iter().take(8).sum()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_found_a_full_socket_is_read_by_its_name() {
+        let snmp = "Tcp: A\nTcp: 1\nUdp: InDatagrams RcvbufErrors\nUdp: 7 5\nUdpLite: RcvbufErrors\nUdpLite: 9\n";
+        assert_eq!(full_sockets_v4(snmp), Some(5));
+        assert_eq!(full_sockets_v4("Udp: RcvbufErrors\n"), None);
+        assert_eq!(full_sockets_v6("Udp6NoPorts \t9\nUdp6RcvbufErrors \t3\n"), Some(3));
+        assert!(udp_socket_drops().is_ok());
+    }
 }

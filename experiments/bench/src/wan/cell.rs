@@ -75,6 +75,8 @@ struct Controller {
 struct Counted {
     bottleneck_drops: u64,
     nic_drops: u64,
+    /// Datagrams that found the collector's socket full.
+    socket_drops: u64,
     softirq_ns: u64,
     at: Instant,
 }
@@ -239,6 +241,7 @@ impl Cell<'_> {
         Ok(Counted {
             bottleneck_drops: self.star.bottleneck()?.drops,
             nic_drops: self.star.nics()?.drops,
+            socket_drops: self.star.collector.run(sys::udp_socket_drops)??,
             softirq_ns: sys::softirq_ns(),
             at: Instant::now(),
         })
@@ -317,6 +320,7 @@ impl Cell<'_> {
             judged,
             packets_dropped: after.bottleneck_drops - before.bottleneck_drops,
             nic_packets_dropped: after.nic_drops - before.nic_drops,
+            socket_packets_dropped: after.socket_drops - before.socket_drops,
             sequence_gaps: collected.sequence_naks_sent,
             packets_missing: collected.missing(sum(|report| report.packets_sent)),
             frames_lost: collected.frames_lost,

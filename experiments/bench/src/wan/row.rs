@@ -81,6 +81,8 @@ pub(super) struct Row {
     /// At the bottleneck.
     pub(super) packets_dropped: u64,
     pub(super) nic_packets_dropped: u64,
+    /// Datagrams that found the collector's socket full.
+    pub(super) socket_packets_dropped: u64,
     /// NAKs that the collector sent for gaps; one for each, of as many packets as it may be. Packets that two processors
     /// of the way put into another order are a gap too.
     pub(super) sequence_gaps: Option<u64>,
@@ -183,14 +185,14 @@ fn of_row(row: &Row) -> Vec<Goal> {
             0 => "packets came in another order: two processors carry them".to_owned(),
             _ => "a NAK is for a gap, of as many packets as it may be".to_owned(),
         }));
-        let dropped = row.packets_dropped + row.nic_packets_dropped;
+        let dropped = row.packets_dropped + row.nic_packets_dropped + row.socket_packets_dropped;
         let apart = row.packets_missing.map(|missing| missing.abs_diff(dropped) as f64);
         let beside = Goal::most(name("packets_dropped beside packets_missing"), apart, 0.0);
-        goals.push(beside.because(|| match row.frames_not_there {
-            0 => "the router counts packets of the sessions' TCP connections too".to_owned(),
-            left => {
-                format!("{left} frames were on their way while one was counted after the other")
-            }
+        goals.push(beside.because(|| {
+            format!(
+                "{} at the router, of RoCE and of TCP, and {} at a full socket",
+                row.packets_dropped, row.socket_packets_dropped
+            )
         }));
         let lost = row.frames_lost.map(|lost| lost as f64);
         goals.push(Goal::most(name("frames_lost"), lost, 0.0));
