@@ -71,14 +71,26 @@ struct Controller {
     before: Option<Status>,
 }
 
-/// What was counted at the beginning, then at the end.
+/// What was counted, since the machine or the network began or since an earlier count.
 struct Counted {
     bottleneck_drops: u64,
     nic_drops: u64,
     /// Datagrams that found the collector's socket full.
     socket_drops: u64,
     softirq_ns: u64,
-    at: Instant,
+    at_ns: u64,
+}
+
+impl Counted {
+    fn since(&self, before: &Self) -> Self {
+        Self {
+            bottleneck_drops: self.bottleneck_drops - before.bottleneck_drops,
+            nic_drops: self.nic_drops - before.nic_drops,
+            socket_drops: self.socket_drops - before.socket_drops,
+            softirq_ns: self.softirq_ns - before.softirq_ns,
+            at_ns: self.at_ns - before.at_ns,
+        }
+    }
 }
 
 impl Cell<'_> {
@@ -106,9 +118,9 @@ impl Cell<'_> {
         let sent = sources.iter_mut().map(report).collect::<Result<Vec<_>>>()?;
         // All that left is there or dropped by then.
         std::thread::sleep(self.emptied());
-        let after = self.count()?;
+        let counted = self.count()?.since(&before);
         let collected = report(&mut collector)?;
-        Ok(self.row(begin, rtt_ms, &before, &after, &collected, &sent, served))
+        Ok(self.row(begin, rtt_ms, &counted, &collected, &sent, served))
     }
 
     /// Starts a role in a namespace; it ends with this process.
@@ -243,7 +255,7 @@ impl Cell<'_> {
             nic_drops: self.star.nics()?.drops,
             socket_drops: self.star.collector.run(sys::udp_socket_drops)??,
             softirq_ns: sys::softirq_ns(),
-            at: Instant::now(),
+            at_ns: sys::monotonic_ns(),
         })
     }
 
@@ -273,13 +285,11 @@ impl Cell<'_> {
         Ok(Served { cpu_ns, transfers: more(&transfers), messages: more(&messages) })
     }
 
-    #[allow(clippy::too_many_arguments, reason = "each is counted at another place")]
     fn row(
         &self,
         begin_ns: u64,
         rtt_ms: f64,
-        before: &Counted,
-        after: &Counted,
+        counted: &Counted,
         collected: &Report,
         sent: &[Report],
         served: Option<Served>,
@@ -294,7 +304,7 @@ impl Cell<'_> {
         let sum = |of: fn(&Report) -> u64| is_roce.then(|| sent.iter().map(of).sum::<u64>());
         let per_gb = |ns: u64| collected.seconds_per_gb(ns);
         let round = |value: Option<f64>| value.map(|value| decimals(value, 4));
-        let seconds = (after.at - before.at).as_secs_f64();
+        let seconds = counted.at_ns as f64 / 1e9;
         let frames: u64 = trace.events().iter().map(|event| event.frames).sum();
         Row {
             what: "cell",
@@ -318,9 +328,9 @@ impl Cell<'_> {
             seeds: 1,
             seconds: trace.seconds(),
             judged,
-            packets_dropped: after.bottleneck_drops - before.bottleneck_drops,
-            nic_packets_dropped: after.nic_drops - before.nic_drops,
-            socket_packets_dropped: after.socket_drops - before.socket_drops,
+            packets_dropped: counted.bottleneck_drops,
+            nic_packets_dropped: counted.nic_drops,
+            socket_packets_dropped: counted.socket_drops,
             sequence_gaps: collected.sequence_naks_sent,
             packets_missing: collected.missing(sum(|report| report.packets_sent)),
             frames_lost: collected.frames_lost,
@@ -336,7 +346,7 @@ impl Cell<'_> {
             transfers: served.map(|served| served.transfers),
             cpu_s_per_gb_collector: round(per_gb(collected.cpu_ns)),
             cpu_s_per_gb_source: round(per_gb(sent.iter().map(|report| report.cpu_ns).sum())),
-            cpu_s_per_gb_softirq: round(per_gb(after.softirq_ns - before.softirq_ns)),
+            cpu_s_per_gb_softirq: round(per_gb(counted.softirq_ns)),
             cpu_controller: round(served.map(|served| served.cpu_ns as f64 / 1e9 / seconds)),
             cpu_us_per_grant: round(
                 served.map(|served| served.cpu_ns as f64 / 1e3 / served.transfers.max(1) as f64),
