@@ -222,6 +222,15 @@ fn a_line_that_is_stated_far_too_fast_is_found_out() {
     assert!(kept.iter().all(|kept| (kept - 1.0).abs() < 0.02), "{kept:?}");
 }
 
+/// What a peer never takes is for ever in the device's hands: nobody waits for it.
+#[test]
+fn who_is_stuck_does_not_hide_that_rates_are_not_kept() {
+    let all: Vec<_> = MIX.into_iter().chain([(1.0, Asks::Slow(1))]).collect();
+    let mut world = World::new(STATED as f64 / 2.0, &all);
+    world.pass(2000, 0);
+    assert!(world.working.bytes_per_s() < STATED * 6 / 10, "{:?}", world.changes);
+}
+
 /// What can be served is given out again.
 #[test]
 fn what_works_climbs_back_to_what_is_stated() {

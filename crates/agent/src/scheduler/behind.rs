@@ -4,8 +4,8 @@
 //! has a place and the device's hands have room for it. Somebody who can still be served when a turn is over is served later than
 //! his rate says: until the next turn, the agent is *behind*. It is not while somebody waits for the device, for a
 //! peer or for a receive (he has no room, or no place), because then others may be waiting for him; only who is stuck does not count, since
-//! nobody waits for him. Who has half of his window in the device's hands waits for it, too: of a peer that takes nearly as much as
-//! the rate gives, a little is done with at the end of each turn.
+//! nobody waits for him. Who could be served, but has more than half of his window in the device's hands, waits for it, too: of a peer
+//! that takes nearly as much as the rate gives, a little is done with at the end of each turn.
 use super::Scheduler;
 use super::rounds::State;
 use catchment_control::drum::Behind;
@@ -33,10 +33,11 @@ impl Scheduler {
         for at in 0..self.active.len() {
             let owner = self.active[at];
             let state = self.state(owner, window_of_one);
-            is_behind |= state == State::Ready;
-            waits |= state == State::NoRoom || self.holds_half(owner, window_of_one);
+            let is_ready = state == State::Ready;
+            is_behind |= is_ready;
+            waits |= state == State::NoRoom || is_ready && self.holds_half(owner, window_of_one);
             if let Some(application) = &mut self.applications[owner] {
-                application.is_behind = state == State::Ready;
+                application.is_behind = is_ready;
             }
         }
         self.watch.is_behind = is_behind && !waits;

@@ -285,7 +285,7 @@ impl Scheduler {
         }
     }
 
-    /// Returns whether half of the window of an application is in the device's hands.
+    /// Returns whether more than half of the window of an application is in the device's hands.
     pub(super) fn holds_half(&self, owner: usize, window_of_one: u128) -> bool {
         let application = self.applications[owner].as_ref();
         let window = |application| self.window_of(application, window_of_one);
