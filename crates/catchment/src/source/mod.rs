@@ -116,7 +116,7 @@ impl Source {
         }
     }
 
-    /// Returns the live counters.
+    /// Returns the live counters; once the source has ended, the last ones.
     pub fn metrics(&self) -> &Arc<SourceMetrics> {
         &self.shared.metrics
     }
