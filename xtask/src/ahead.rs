@@ -1,43 +1,43 @@
 //! Builds that later steps need, made where nothing else takes the processors: tests and the lab mostly wait.
+use crate::proc;
 use crate::run::{self, KillOnDrop};
 use anyhow::{Context as _, Result};
 use std::process::{Command, Stdio};
-use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
-
-/// How often a build is asked whether it has ended.
-const LOOK: Duration = Duration::from_millis(200);
 
 /// Builds one after the other, in the background; dropping it ends them. What they print is not shown: the step that
 /// needs a build makes it again, which takes no time if nothing was wrong, and says so otherwise.
 pub(crate) struct Ahead {
-    /// Its end is the end of the builds.
-    stop: Option<mpsc::Sender<()>>,
+    stop: Arc<AtomicBool>,
     builds: Option<JoinHandle<()>>,
 }
 
 impl Ahead {
     pub(crate) fn begin(commands: Vec<Command>) -> Self {
-        let (stop, stopped) = mpsc::channel();
+        let stop = Arc::<AtomicBool>::default();
+        let stopped = stop.clone();
         let builds = thread::spawn(move || {
             for command in commands {
                 // It is said by the step that needs it.
                 let Ok(mut build) = start(&command) else { return };
-                while matches!(build.0.try_wait(), Ok(None)) {
-                    if stopped.recv_timeout(LOOK) == Err(RecvTimeoutError::Disconnected) {
-                        return;
-                    }
+                let ended = proc::poll_until(run::LIMIT, || {
+                    let is_stopped = stopped.load(Ordering::Relaxed);
+                    Ok(if is_stopped { Some(false) } else { build.0.try_wait()?.map(|_| true) })
+                });
+                if !matches!(ended, Ok(Some(true))) {
+                    return;
                 }
             }
         });
-        Self { stop: Some(stop), builds: Some(builds) }
+        Self { stop, builds: Some(builds) }
     }
 }
 
 impl Drop for Ahead {
     fn drop(&mut self) {
-        drop(self.stop.take());
+        self.stop.store(true, Ordering::Relaxed);
         if let Some(builds) = self.builds.take() {
             // The thread has nothing that can panic.
             let _ = builds.join();
@@ -56,7 +56,7 @@ fn start(command: &Command) -> Result<KillOnDrop> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::proc;
+    use std::time::Duration;
 
     fn shell(script: &str) -> Command {
         let mut command = Command::new("sh");
