@@ -116,11 +116,10 @@ impl ClockMap {
         self.points.iter().map(move |kept| kept.point(period)).filter(recent)
     }
 
-    /// Fits the drift to the periods before one: the median of the slopes between points that are half of the
+    /// Fits the drift when a period begins that has no point yet: the median of the slopes between points that are half of the
     /// time apart. A point whose datagrams were all held up does not change it by more than others do.
     fn fit(&mut self, period: u64) {
-        let mut points: Vec<Point> =
-            self.points(period).filter(|point| point.period() != period).collect();
+        let mut points: Vec<Point> = self.points(period).collect();
         points.sort_unstable_by_key(|point| point.arrival_ns);
         let half = points.len() / 2;
         (self.slope, self.doubt) = (0.0, DRIFT_MAX);
