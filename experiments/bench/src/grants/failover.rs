@@ -16,7 +16,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant, SystemTime};
 
-const PROVIDER: &str = "roce";
+pub(super) const PROVIDER: &str = "roce";
 pub(super) const CAPACITY_BPS: u64 = 400_000_000;
 /// What is granted then is all of it.
 pub(super) const FULL_BPS: u64 = CAPACITY_BPS / 100 * 97;

@@ -1,6 +1,6 @@
 //! What is felt of the end of a source: one that is killed in its window, as a process of the command, and another one in
 //! this process that waits for what it had, over software RoCE and loopback. The controller is a process of its own.
-use super::failover::{CAPACITY_BPS, FULL_BPS, Inquirer, LOOK, PATIENCE, STEADY};
+use super::failover::{CAPACITY_BPS, FULL_BPS, Inquirer, LOOK, PATIENCE, PROVIDER, STEADY};
 use super::load::{Camera, Load};
 use super::row::Row;
 use super::service::Controller;
@@ -18,7 +18,6 @@ pub(super) const CASE: &str = "source";
 /// The frames of both take 332 ms at the capacity: longer than a lease, so a window is as long as one can be.
 const FORMAT: &str = "synthetic:3840x1440:rgb24";
 const OTHER_BYTES: usize = 3840 * 1440 * 3;
-const PROVIDER: &str = "roce";
 const VICTIM: &str = "victim";
 
 /// Measures it, so many times; the row has the worst of each.
