@@ -43,12 +43,15 @@ pub(crate) struct Flow<'a> {
     posted: u64,
     done: u64,
     strays: Strays,
+    /// Of a plan with two rates: when the other one is in force, and whether that is the first.
+    turn: (Instant, bool),
 }
 
 impl<'a> Flow<'a> {
     pub(crate) fn new(end: Connection<'a>, plan: &'a Plan) -> Self {
         let name = RandomState::new().hash_one(plan.bytes) & !NUMBER;
-        Flow { end, plan, name, posted: 0, done: 0, strays: Strays::default() }
+        let turn = (Instant::now() + Plan::RATE_TURN, false);
+        Flow { end, plan, name, posted: 0, done: 0, strays: Strays::default(), turn }
     }
 
     /// Returns what went astray so far.
@@ -72,6 +75,7 @@ impl<'a> Flow<'a> {
         let mut peak = Peak::since(start);
         loop {
             while self.posted < last && self.has_room() && start.elapsed() < limit {
+                self.take_turn()?;
                 self.post(last)?;
             }
             if self.done == self.posted {
@@ -94,6 +98,19 @@ impl<'a> Flow<'a> {
         self.post(self.posted + 1)?;
         self.done = self.newest()?;
         Ok(())
+    }
+
+    /// Changes the limit where there are two and the time of one is over.
+    fn take_turn(&mut self) -> Result<(), PerfError> {
+        let Some(second_bps) = self.plan.second_rate_bps else { return Ok(()) };
+        let (at, is_first) = self.turn;
+        if Instant::now() < at {
+            return Ok(());
+        }
+        // Turns that were slept through are made up for: each has its time.
+        self.turn = (at + Plan::RATE_TURN, !is_first);
+        let rate_bps = if is_first { self.plan.rate_bps } else { Some(second_bps) };
+        self.end.qp.set_rate(rate_bps).map_err(PerfError::failed)
     }
 
     fn has_room(&self) -> bool {

@@ -88,6 +88,10 @@ pub struct Plan {
     /// Rate that the active side's queue pair is limited to, as in
     /// [`Qp::set_rate`](catchment_verbs::Qp::set_rate); none is as fast as it goes.
     pub rate_bps: Option<u64>,
+    /// A second limit, for bandwidth: this and [`Plan::rate_bps`] are in force by turns, each for
+    /// [`Plan::RATE_TURN`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub second_rate_bps: Option<u64>,
 }
 
 impl Plan {
@@ -99,6 +103,8 @@ impl Plan {
     pub const BATCH_MAX: u32 = 32;
     /// Longest measurement.
     pub const SECONDS_MAX: f64 = 3600.0;
+    /// How long each of two limits is in force.
+    pub const RATE_TURN: Duration = Duration::from_millis(10);
     /// Most registered memory that the active side may ask for, two longest requests apart.
     const MEMORY_BYTES_MAX: u64 = 1 << 30;
     /// Memory that a ring has by default, where more than two places do not need more: what caches hold.
@@ -127,6 +133,7 @@ impl Plan {
             places: u64::from(depth).min(ring).max(2),
             polls: true,
             rate_bps: None,
+            second_rate_bps: None,
         }
     }
 
@@ -168,6 +175,11 @@ impl Plan {
                 "{places} places of {bytes} bytes are none, or more than {most} bytes"
             ));
         }
+        if self.second_rate_bps.is_some()
+            && (self.rate_bps.is_none() || self.test.figure != Figure::Bandwidth)
+        {
+            return Some("a second rate takes turns with a first one, for bandwidth".to_owned());
+        }
         let looks = self.test.operation == Operation::Write && self.test.figure == Figure::Latency;
         if looks && self.waiting == Waiting::Sleep {
             return Some(
@@ -199,6 +211,7 @@ mod tests {
             (Plan { places: 0, ..good }, "places"),
             (Plan { places: u64::MAX, ..good }, "places"),
             (Plan { waiting: Waiting::Sleep, ..good }, "send_lat"),
+            (Plan { second_rate_bps: Some(1), ..good }, "a first one"),
             (amount(Amount::Iterations(0)), "at least 1"),
             (amount(Amount::Seconds(-1.0)), "above 0"),
             (amount(Amount::Seconds(f64::NAN)), "above 0"),

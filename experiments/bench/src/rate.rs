@@ -5,7 +5,7 @@
 //! allows is the warm-up.
 use crate::output;
 use anyhow::{Context as _, Result, bail, ensure};
-use catchment_perf::{Amount, ChildProcess, Control, LocalDevice, Plan, Waiting};
+use catchment_perf::{Amount, Bandwidth, ChildProcess, Control, LocalDevice, Plan, Waiting};
 use catchment_provider_roce::{RoceOptions, RoceProvider};
 use catchment_provider_shm::ShmProvider;
 use catchment_verbs::{Context, Flow, Provider};
@@ -145,7 +145,7 @@ pub(crate) fn address(target: &mut ChildProcess) -> Result<SocketAddr> {
 }
 
 /// The sender, and the process of the target.
-struct Pair {
+pub(crate) struct Pair {
     provider: &'static str,
     device: LocalDevice,
     control: Control,
@@ -153,7 +153,7 @@ struct Pair {
 }
 
 impl Pair {
-    fn connect(provider: &'static str) -> Result<Self> {
+    pub(crate) fn connect(provider: &'static str) -> Result<Self> {
         let mut command = Command::new(std::env::current_exe()?);
         command.args(["rate-target", provider]).stdin(Stdio::null());
         let mut target = ChildProcess::start("the target", &mut command)?;
@@ -163,28 +163,12 @@ impl Pair {
     }
 
     fn measure(&mut self, asked_bps: Option<u64>, seconds: f64) -> Result<Row> {
-        let caps = self.device.context.caps();
-        let overhead_bytes = caps.rate.map_or(0, |range| u64::from(range.packet_overhead_bytes));
         let slow = asked_bps.is_some_and(|bps| (bps as f64) < SLOW_BPS);
-        let bytes = if slow { SHORT_BYTES } else { LONG_BYTES };
-        // One packet where there are none.
-        let packets_each = bytes.div_ceil(caps.path_mtu.map_or(bytes, u64::from));
-        let bits_each = 8 * (bytes + packets_each * overhead_bytes);
-        let least_bits = (LEAST_PACKETS.div_ceil(packets_each) * bits_each) as f64;
+        let size = self.size(if slow { SHORT_BYTES } else { LONG_BYTES });
+        let least_bits = (LEAST_PACKETS.div_ceil(size.packets) * size.bits) as f64;
         let seconds = asked_bps.map_or(seconds, |bps| seconds.max(least_bits / bps as f64));
-        let burst_bytes = asked_bps.map_or(0, |bps| Flow::of_rate(bps).burst_bytes);
-        let plan = Plan {
-            warm_up: Amount::Iterations(burst_bytes / bytes + 4),
-            batch: 1,
-            places: 1,
-            rate_bps: asked_bps,
-            ..Plan::new("write_bw".parse()?, bytes, Amount::Seconds(seconds), DEPTH, Waiting::Yield)
-        };
-        let measured = catchment_perf::measure(&mut self.control, &self.device, &plan)?;
-        let catchment_perf::Row::Bandwidth(row) = measured.row else {
-            bail!("the engine measured something else: {measured:?}");
-        };
-        let measured_bps = row.messages_per_s * bits_each as f64;
+        let row = self.send([asked_bps, None], size, Amount::Seconds(seconds))?;
+        let measured_bps = row.messages_per_s * size.bits as f64;
         let error_percent = asked_bps.map(|bps| 100.0 * (measured_bps / bps as f64 - 1.0));
         Ok(Row {
             what: "rate",
@@ -194,8 +178,53 @@ impl Pair {
             payload_bps: row.average_bytes_per_s * 8.0,
             error_percent,
             seconds: row.iterations as f64 / row.messages_per_s,
-            packets: row.iterations * packets_each,
+            packets: row.iterations * size.packets,
             held: error_percent.is_none_or(|error| error.abs() <= LIMIT_PERCENT),
         })
     }
+
+    /// Sends so many bytes at two rates by turns; returns the rate that came of it, headers included. In short WRITEs: a
+    /// rate is changed between two.
+    pub(crate) fn transfer(&mut self, rates_bps: [u64; 2], bytes: u64) -> Result<f64> {
+        let size = self.size(SHORT_BYTES);
+        let row = self.send(rates_bps.map(Some), size, Amount::Iterations(bytes / size.bytes))?;
+        Ok(row.messages_per_s * size.bits as f64)
+    }
+
+    fn size(&self, bytes: u64) -> Size {
+        let caps = self.device.context.caps();
+        let overhead_bytes = caps.rate.map_or(0, |range| u64::from(range.packet_overhead_bytes));
+        // One packet where there are none.
+        let packets = bytes.div_ceil(caps.path_mtu.map_or(bytes, u64::from));
+        Size { bytes, packets, bits: 8 * (bytes + packets * overhead_bytes) }
+    }
+
+    /// Sends once the burst is over that a fresh limit allows.
+    fn send(&mut self, rates: [Option<u64>; 2], size: Size, amount: Amount) -> Result<Bandwidth> {
+        let [rate_bps, second_rate_bps] = rates;
+        let burst_bytes = |bps: u64| Flow::of_rate(bps).burst_bytes;
+        let burst_bytes = rates.into_iter().flatten().map(burst_bytes).max().unwrap_or(0);
+        let plan = Plan {
+            warm_up: Amount::Iterations(burst_bytes / size.bytes + 4),
+            batch: 1,
+            places: 1,
+            rate_bps,
+            second_rate_bps,
+            ..Plan::new("write_bw".parse()?, size.bytes, amount, DEPTH, Waiting::Yield)
+        };
+        let measured = catchment_perf::measure(&mut self.control, &self.device, &plan)?;
+        let catchment_perf::Row::Bandwidth(row) = measured.row else {
+            bail!("the engine measured something else: {measured:?}");
+        };
+        Ok(row)
+    }
+}
+
+/// A WRITE.
+#[derive(Debug, Clone, Copy)]
+struct Size {
+    bytes: u64,
+    packets: u64,
+    /// With the headers of its packets.
+    bits: u64,
 }

@@ -32,6 +32,9 @@ pub(super) const STEADY: Duration = Duration::from_secs(1);
 pub(super) const LOOK: Duration = Duration::from_millis(1);
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
+/// With which an etcd keeps a lease of a second.
+const ETCD_TUNED: [&str; 4] = ["--heartbeat-interval", "50", "--election-timeout", "250"];
+
 /// How a controller ends and another one begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Case {
@@ -39,17 +42,20 @@ pub(super) enum Case {
     Restart,
     /// Killed; a standby takes over.
     Standby,
+    /// The same with an etcd that has been set to notice sooner.
+    Tuned,
     /// Ended by its user; a standby takes over.
     Planned,
 }
 
 impl Case {
-    pub(super) const ALL: [Self; 3] = [Self::Restart, Self::Standby, Self::Planned];
+    pub(super) const ALL: [Self; 4] = [Self::Restart, Self::Standby, Self::Tuned, Self::Planned];
 
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Restart => "restart",
             Self::Standby => "standby-etcd",
+            Self::Tuned => "standby-etcd-tuned",
             Self::Planned => "standby-planned",
         }
     }
@@ -58,10 +64,14 @@ impl Case {
 /// Measures a case, so many times; the row has the worst of each.
 pub(super) fn measure(case: Case, rounds: usize) -> Result<Row> {
     let dir = tempfile::tempdir()?;
-    let store = if case == Case::Restart { None } else { Some(Etcd::start(dir.path())?) };
+    let store = match case {
+        Case::Restart => None,
+        Case::Standby | Case::Planned => Some(Etcd::start(dir.path(), &[])?),
+        Case::Tuned => Some(Etcd::start(dir.path(), &ETCD_TUNED)?),
+    };
     let ports = [free_port()?, free_port()?];
     let config = dir.path().join("control.toml");
-    std::fs::write(&config, settings(store.as_ref()))?;
+    std::fs::write(&config, settings(store.as_ref(), case))?;
     let mut leading = Controller::start(ports[0], &config)?;
     leading.wait_for("listening")?;
     let controllers = ports.map(at).join(",");
@@ -71,7 +81,7 @@ pub(super) fn measure(case: Case, rounds: usize) -> Result<Row> {
     for round in 0..rounds {
         let mut next = match case {
             Case::Restart => None,
-            Case::Standby | Case::Planned => {
+            Case::Standby | Case::Tuned | Case::Planned => {
                 let mut standby = Controller::start(ports[(round + 1) % 2], &config)?;
                 standby.wait_for("standing_by")?;
                 Some(standby)
@@ -85,7 +95,7 @@ pub(super) fn measure(case: Case, rounds: usize) -> Result<Row> {
         match case {
             // It may take a while to end after another one leads.
             Case::Planned => ending = Some(std::thread::spawn(|| leading.process.finish())),
-            Case::Standby => drop(leading),
+            Case::Standby | Case::Tuned => drop(leading),
             Case::Restart => {
                 drop(leading);
                 // Two leases: the case is a controller that somebody starts again.
@@ -121,11 +131,12 @@ pub(super) fn measure(case: Case, rounds: usize) -> Result<Row> {
     })
 }
 
-fn settings(store: Option<&Etcd>) -> String {
+fn settings(store: Option<&Etcd>, case: Case) -> String {
     let link =
         format!("[[link]]\nname = \"narrow\"\ncapacity = \"{}Mbit\"\n", CAPACITY_BPS / 1_000_000);
     let leader = store.map_or(String::new(), |store| {
-        format!("\n[leader]\netcd = [\"http://127.0.0.1:{}\"]\n", store.port)
+        let lease = if case == Case::Tuned { "lease = \"1s\"\n" } else { "" };
+        format!("\n[leader]\netcd = [\"http://127.0.0.1:{}\"]\n{lease}", store.port)
     });
     // Urgent frames are small, and leave without asking: two percent of the link are theirs.
     let allow = "\n[[allow]]\ncertificate = \"*\"\ndevices = [\"urgent\"]\nsmall = \"8Mbit\"\n\n[[allow]]\ncertificate = \"*\"\n";
@@ -221,7 +232,7 @@ struct Etcd {
 }
 
 impl Etcd {
-    fn start(dir: &Path) -> Result<Self> {
+    fn start(dir: &Path, options: &[&str]) -> Result<Self> {
         let (port, peers) = (free_port()?, free_port()?);
         let url = |port| format!("http://{}", at(port));
         let child = Command::new("etcd")
@@ -230,6 +241,7 @@ impl Etcd {
             .args(["--listen-client-urls", &url(port), "--advertise-client-urls", &url(port)])
             .args(["--listen-peer-urls", &url(peers), "--initial-advertise-peer-urls", &url(peers)])
             .args(["--initial-cluster", &format!("default={}", url(peers))])
+            .args(options)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
@@ -256,18 +268,14 @@ impl Drop for Etcd {
 
 /// Two with large frames, and one with urgent ones.
 fn cameras() -> [Camera; 3] {
-    let camera = |name: &str, frame_bytes, every, deadline| Camera {
-        name: name.to_owned(),
-        frame_bytes,
-        every: Some(every),
-        deadline,
-        blocks: None,
+    let bulk = |name| Camera { every: Some(BULK_EVERY), ..Camera::new(name, BULK_BYTES) };
+    let urgent = Camera {
+        every: Some(URGENT_EVERY),
+        priority: Some("urgent"),
+        deadline: Some(URGENT_DEADLINE),
+        ..Camera::new("urgent", URGENT_BYTES)
     };
-    [
-        camera("bulk0", BULK_BYTES, BULK_EVERY, None),
-        camera("bulk1", BULK_BYTES, BULK_EVERY, None),
-        camera("urgent", URGENT_BYTES, URGENT_EVERY, Some(URGENT_DEADLINE)),
-    ]
+    [bulk("bulk0"), bulk("bulk1"), urgent]
 }
 
 const URGENT: usize = 2;

@@ -24,13 +24,7 @@ const VICTIM: &str = "victim";
 pub(super) fn measure(rounds: usize) -> Result<Row> {
     let controller = Controller::start(CAPACITY_BPS)?;
     let mut grants = Grants { inquirer: Inquirer::new(controller.address.clone())?, over_bps: 0 };
-    let other = Camera {
-        name: "other".to_owned(),
-        frame_bytes: OTHER_BYTES,
-        every: None,
-        deadline: None,
-        blocks: Some(2),
-    };
+    let other = Camera { blocks: Some(2), ..Camera::new("other", OTHER_BYTES) };
     let load = Load::start(PROVIDER, &[other], (&controller.address.to_string(), Fallback::Stop))?;
     let (mut first_ms, mut full_ms) = (0.0_f64, 0.0_f64);
     for _ in 0..rounds {

@@ -17,19 +17,28 @@ pub(super) struct Camera {
     pub(super) frame_bytes: usize,
     /// From one frame to the next; `None`: there always is one.
     pub(super) every: Option<Duration>,
-    /// Its frames are urgent, and are to be there so long after they were captured.
+    /// So many frames are granted as one.
+    pub(super) event_frames: u32,
+    /// `None`: that of the usual class.
+    pub(super) priority: Option<&'static str>,
+    /// Its frames are to be there so long after they were captured; `None`: as its class has it.
     pub(super) deadline: Option<Duration>,
     /// Slots of the source; `None`: as many as it chooses.
     pub(super) blocks: Option<u32>,
 }
 
 impl Camera {
+    /// Returns one that always has a frame.
+    pub(super) fn new(name: &str, frame_bytes: usize) -> Self {
+        let (every, event_frames, priority, deadline, blocks) = (None, 1, None, None, None);
+        let name = name.to_owned();
+        Self { name, frame_bytes, every, event_frames, priority, deadline, blocks }
+    }
+
     fn spec(&self) -> DeviceSpec {
         let spec = DeviceSpec::new(&self.name).frame_bytes(self.frame_bytes);
-        match self.deadline {
-            Some(deadline) => spec.priority("urgent").deadline(deadline),
-            None => spec,
-        }
+        let spec = self.priority.into_iter().fold(spec, DeviceSpec::priority);
+        self.deadline.into_iter().fold(spec, DeviceSpec::deadline)
     }
 
     /// Sends frames until it is stopped; returns how many.
@@ -40,6 +49,9 @@ impl Camera {
             if self.every.is_some() {
                 // Until the next frame is due.
                 std::thread::sleep(due.saturating_duration_since(Instant::now()));
+            }
+            if self.event_frames > 1 && sent % u64::from(self.event_frames) == 0 {
+                device.event(self.event_frames);
             }
             // Waits for a slot.
             let mut writer = device.frame(self.frame_bytes)?;

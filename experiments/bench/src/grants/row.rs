@@ -50,7 +50,18 @@ pub(super) struct Row {
 }
 
 impl Row {
-    /// Returns the name of a row of `pacing`.
+    /// Returns the name of a row of `pacing` that has a rate asked for.
+    pub(super) fn paced_name(&self) -> String {
+        format!(
+            "{}, {}, {} MiB, {} Mbit/s",
+            self.case.unwrap_or("-"),
+            self.provider.unwrap_or("-"),
+            self.frame_bytes.unwrap_or(0) >> 20,
+            self.rate_asked_bps.unwrap_or(0) / 1_000_000,
+        )
+    }
+
+    /// Returns the name of a row of `pacing` whose sources share a link.
     pub(super) fn shared_name(&self) -> String {
         format!(
             "{} sources, {}, {} KiB, {} Mbit/s",
@@ -69,6 +80,17 @@ impl Row {
                 self.shared_name(),
                 self.beyond_bytes_max.unwrap_or(f64::NAN),
                 self.silent_ms_max.unwrap_or(f64::NAN),
+            );
+        }
+        if let Some(error) = self.rate_error_p95 {
+            return format!(
+                "{} {}: rates of {} transfers within {:.2} % (p50) and {:.2} % (p95), at most {:.2} % too fast",
+                self.what,
+                self.paced_name(),
+                self.transfers.unwrap_or(0),
+                self.rate_error_p50.unwrap_or(f64::NAN) * 100.0,
+                error * 100.0,
+                self.rate_over_max.unwrap_or(f64::NAN) * 100.0,
             );
         }
         if let Some(case) = self.case {

@@ -64,12 +64,9 @@ impl Case {
     }
 
     fn cameras(&self) -> Vec<Camera> {
-        let camera = |number| Camera {
-            name: format!("cam{number}"),
-            frame_bytes: self.frame_bytes,
-            every: None,
-            deadline: None,
-            blocks: Some(BLOCKS),
+        let camera = |number| {
+            let name = format!("cam{number}");
+            Camera { blocks: Some(BLOCKS), ..Camera::new(&name, self.frame_bytes) }
         };
         (0..self.sources).map(camera).collect()
     }
