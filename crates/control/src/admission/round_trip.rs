@@ -72,6 +72,11 @@ impl Repeat {
         Self { due_ns: now_ns.saturating_add(first_ns), interval_ns: first_ns }
     }
 
+    /// Says a few times in a lease that something goes on which the other end has seen.
+    pub(super) const fn going_on(now_ns: u64, lease_ns: u64) -> Self {
+        Self::new(now_ns, lease_ns / 3)
+    }
+
     /// Goes on to the next time.
     pub(super) fn step(&mut self, now_ns: u64, lease_ns: u64) {
         self.interval_ns = self.interval_ns.saturating_mul(2).min(lease_ns);

@@ -181,6 +181,20 @@ fn a_transfer_is_granted_sent_in_its_time_and_forgotten_by_both() {
     assert_eq!((ends.source.transfers(), ends.controller.controller().transfers()), (0, 0));
 }
 
+/// What was answered is not told again but to say that it goes on, a few times in a lease: each datagram wakes the
+/// controller.
+#[test]
+fn what_was_answered_is_not_repeated() {
+    let mut ends = Ends::new();
+    ends.pass(6 * MS);
+    let before = ends.source.counts().sent;
+    // 40 ms at the rate of the link; nothing says that any of it has left.
+    ends.ask(50_000_000);
+    ends.pass(20 * MS);
+    assert!(!ends.chunks.is_empty());
+    assert_eq!(ends.source.counts().sent - before, 2, "the request, and that the window is known");
+}
+
 #[test]
 fn a_source_that_is_not_answered_does_as_it_was_told() {
     for fallback in [Fallback::Stop, Fallback::Safe { rate_bps: GBPS }] {

@@ -70,6 +70,10 @@ impl SourceSide {
         };
         if record.seen > transfer.acked && record.seen <= transfer.revision {
             transfer.acked = record.seen;
+            if record.seen == transfer.revision {
+                // Nothing of it is to be told again but that it goes on.
+                transfer.repeat = Some(Repeat::going_on(self.now_ns, self.config.lease_ns));
+            }
             if let Some(told_ns) = transfer.told_ns.take()
                 && record.seen == transfer.revision
                 && let Some(link) = &mut self.link

@@ -86,7 +86,7 @@ fn repeat(transfer: &mut Transfer, now_ns: u64, lease_ns: u64) -> Option<Repeat>
     if unseen {
         repeat.step(now_ns, lease_ns);
     } else {
-        *repeat = Repeat::new(now_ns, lease_ns / 3);
+        *repeat = Repeat::going_on(now_ns, lease_ns);
     }
     transfer.asks = true;
     // An answer may be to the first or to this one.
