@@ -140,6 +140,12 @@ impl Devices {
     pub(crate) fn ask(&self) -> Vec<RoceSnapshot> {
         self.0.as_ref().map_or(Vec::new(), |ask| ask())
     }
+
+    /// Asks once more, and returns a source of these numbers.
+    pub(crate) fn ended(&self) -> Self {
+        let last = self.ask();
+        Self::new(move || last.clone())
+    }
 }
 
 impl std::fmt::Debug for Devices {

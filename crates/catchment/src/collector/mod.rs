@@ -428,6 +428,7 @@ impl Collector {
             let given_up = workers.end(deadline.max(Instant::now() + SINKS_LIMIT));
             self.state.metrics.frames_given_up(given_up + self.state.devices.left());
         }
+        self.state.metrics.network_ends();
     }
 }
 

@@ -2,7 +2,7 @@
 //! for RNICs; each test has a network namespace of its own, where UDP port 4791 is free.
 use super::stand_in::{Broken, StandIn};
 use catchment::collector::{Collector, CollectorBuilder};
-use catchment::observe::{CollectorSnapshot, SessionSnapshot, prometheus};
+use catchment::observe::{CollectorSnapshot, RoceSnapshot, SessionSnapshot, prometheus};
 use catchment::session::path::PathRules;
 use catchment::source::{DeviceSpec, Source, SourceBuilder, SourceError};
 use catchment_netns::{Namespace, with_privilege};
@@ -66,7 +66,11 @@ fn stream(source: SourceBuilder, collector: Collector) -> (SessionSnapshot, Coll
     let ended = metrics.snapshot().roce;
     let counted = ended.iter().any(|device| device.packets_sent > 0);
     assert_eq!(counted, session.source_provider == "roce", "{ended:?}");
-    collector.stop();
+    let metrics = Arc::clone(collector.metrics());
+    let stopped = collector.stop().roce;
+    let received = |network: &[RoceSnapshot]| network.iter().map(|one| one.packets_received).sum();
+    let (received, after): (u64, u64) = (received(&stopped), received(&metrics.snapshot().roce));
+    assert_eq!(received, after, "also when the collector and its devices are gone");
     (session, seen)
 }
 

@@ -154,6 +154,13 @@ impl CollectorMetrics {
         *lock(&self.network) = Devices::new(ask);
     }
 
+    /// Says that the queue pairs of RoCEv2 devices are gone, and the devices go next: their numbers of now are the last.
+    pub fn network_ends(&self) {
+        // Nobody waits for a lock while devices are asked.
+        let network = lock(&self.network).clone();
+        *lock(&self.network) = network.ended();
+    }
+
     /// Counts a source that was refused. `code` is the reason code of the session protocol.
     pub fn session_refused(&self, code: &'static str) {
         *lock(&self.refused).entry(code).or_default() += 1;

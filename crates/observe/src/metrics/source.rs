@@ -192,6 +192,13 @@ impl SourceMetrics {
         *lock(&self.network) = Devices::new(ask);
     }
 
+    /// Says that the queue pairs of RoCEv2 devices are gone, and the devices go next: their numbers of now are the last.
+    pub fn network_ends(&self) {
+        // Nobody waits for a lock while devices are asked.
+        let network = lock(&self.network).clone();
+        *lock(&self.network) = network.ended();
+    }
+
     /// Sets the session that frames go through from now on; `None`: there is none.
     pub fn session_is(&self, session: Option<SessionSnapshot>) {
         *lock(&self.session) = session;

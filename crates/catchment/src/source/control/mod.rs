@@ -59,9 +59,9 @@ pub(super) fn start(
         .spawn(move || {
             let metrics = control.shared.metrics.clone();
             runtime.block_on(control.run());
-            // Its queue pairs are gone: these numbers are the last.
-            let last = providers.counters();
-            metrics.set_network(move || last.clone());
+            metrics.network_ends();
+            // Until then its devices were there to be asked.
+            drop(providers);
         })
         .map_err(|e| config(&e))?;
     Ok(granting.into_iter().chain([thread]).collect())
