@@ -195,12 +195,32 @@ pub(crate) fn udp_socket_drops() -> std::io::Result<u64> {
     Ok(full_sockets_v4(&v4).unwrap_or(0) + full_sockets_v6(&v6).unwrap_or(0))
 }
 
-/// The counts of a protocol are two lines: their names, then the numbers.
 fn full_sockets_v4(snmp: &str) -> Option<u64> {
-    let mut lines = snmp.lines().filter(|line| line.starts_with("Udp:"));
+    snmp_count(snmp, "Udp:", "RcvbufErrors")
+}
+
+/// The counts of a protocol are two lines: their names, then the numbers.
+fn snmp_count(snmp: &str, protocol: &str, wanted: &str) -> Option<u64> {
+    let mut lines = snmp.lines().filter(|line| line.starts_with(protocol));
     let (names, numbers) = (lines.next()?.split(' '), lines.next()?.split(' '));
-    let (_, number) = names.zip(numbers).find(|(name, _)| *name == "RcvbufErrors")?;
+    let (_, number) = names.zip(numbers).find(|(name, _)| *name == wanted)?;
     number.parse().ok()
+}
+
+/// TCP segments, of IPv4 and IPv6.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Segments {
+    /// Those that were sent again too.
+    pub(crate) sent: u64,
+    pub(crate) received: u64,
+}
+
+/// Returns the segments since the network namespace of this thread began.
+pub(crate) fn tcp_segments() -> std::io::Result<Segments> {
+    let snmp = std::fs::read_to_string("/proc/thread-self/net/snmp")?;
+    let count = |wanted| snmp_count(&snmp, "Tcp:", wanted).unwrap_or(0);
+    // What is sent again is counted apart.
+    Ok(Segments { sent: count("OutSegs") + count("RetransSegs"), received: count("InSegs") })
 }
 
 fn full_sockets_v6(snmp6: &str) -> Option<u64> {

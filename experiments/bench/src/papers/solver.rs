@@ -19,6 +19,8 @@ struct Solve {
     alpha: f64,
     algorithm: String,
     precision: String,
+    sided: String,
+    start: Option<String>,
     iterations: Option<usize>,
 }
 
@@ -66,11 +68,14 @@ fn name(mechanism: Mechanism) -> &'static str {
     }
 }
 
-/// Returns whether a row is of this one; ours has two forms, of one name.
+/// Returns whether a row is of this one. Ours has two forms, of one name, and the start that counts is each host's own
+/// optimum; where that is the optimum, in one-sided problems, equal shares.
 fn is_of(mechanism: Mechanism, row: &Solve) -> bool {
     let name = name(mechanism);
     let fits = row.algorithm == name || (name.ends_with('-') && row.algorithm.starts_with(name));
-    fits && row.precision == "f64"
+    let counts = if row.sided == "two" { "local" } else { "fair" };
+    let is_judged = mechanism != Mechanism::Admm || row.start.as_deref() == Some(counts);
+    fits && is_judged && row.precision == "f64"
 }
 
 fn add_iterations(of: &mut Experiment<'_>, cell: &Cell, solves: &[Solve]) {

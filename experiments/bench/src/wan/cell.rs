@@ -5,7 +5,7 @@ use super::row::Row;
 use super::talk::{Job, Report, SourceJob};
 use crate::long::COMMAND;
 use crate::stats::{decimals, percentile};
-use crate::sys;
+use crate::sys::{self, Segments};
 use anyhow::{Context as _, Result, anyhow, ensure};
 use catchment_controller::Status;
 use catchment_netns::{Namespace, Star};
@@ -77,6 +77,8 @@ struct Counted {
     nic_drops: u64,
     /// Datagrams that found the collector's socket full.
     socket_drops: u64,
+    /// TCP segments that sources sent, and that the collector received.
+    segments: Segments,
     softirq_ns: u64,
     at_ns: u64,
 }
@@ -87,6 +89,10 @@ impl Counted {
             bottleneck_drops: self.bottleneck_drops - before.bottleneck_drops,
             nic_drops: self.nic_drops - before.nic_drops,
             socket_drops: self.socket_drops - before.socket_drops,
+            segments: Segments {
+                sent: self.segments.sent - before.segments.sent,
+                received: self.segments.received - before.segments.received,
+            },
             softirq_ns: self.softirq_ns - before.softirq_ns,
             at_ns: self.at_ns - before.at_ns,
         }
@@ -250,10 +256,16 @@ impl Cell<'_> {
     }
 
     fn count(&self) -> Result<Counted> {
+        let mut segments = self.star.collector.run(sys::tcp_segments)??;
+        segments.sent = 0;
+        for source in &self.star.sources {
+            segments.sent += source.run(sys::tcp_segments)??.sent;
+        }
         Ok(Counted {
             bottleneck_drops: self.star.bottleneck()?.drops,
             nic_drops: self.star.nics()?.drops,
             socket_drops: self.star.collector.run(sys::udp_socket_drops)??,
+            segments,
             softirq_ns: sys::softirq_ns(),
             at_ns: sys::monotonic_ns(),
         })
@@ -333,6 +345,8 @@ impl Cell<'_> {
             socket_packets_dropped: counted.socket_drops,
             sequence_gaps: collected.sequence_naks_sent,
             packets_missing: collected.missing(sum(|report| report.packets_sent)),
+            segments_missing: is_roce
+                .then(|| counted.segments.sent.saturating_sub(counted.segments.received)),
             frames_lost: collected.frames_lost,
             frames_not_there: frames.saturating_sub(collected.came.len() as u64),
             operations_failed: sum(|report| report.reconnects),

@@ -88,6 +88,8 @@ pub(super) struct Row {
     pub(super) sequence_gaps: Option<u64>,
     /// That sources sent and the collector did not receive, by the counts of both: packets of RoCE alone.
     pub(super) packets_missing: Option<u64>,
+    /// TCP segments of the sessions that sources sent and the collector did not receive.
+    pub(super) segments_missing: Option<u64>,
     pub(super) frames_lost: Option<u64>,
     /// Neither lost nor there when the cell ended.
     pub(super) frames_not_there: u64,
@@ -186,12 +188,17 @@ fn of_row(row: &Row) -> Vec<Goal> {
             _ => "a NAK is for a gap, of as many packets as it may be".to_owned(),
         }));
         let dropped = row.packets_dropped + row.nic_packets_dropped + row.socket_packets_dropped;
-        let apart = row.packets_missing.map(|missing| missing.abs_diff(dropped) as f64);
-        let beside = Goal::most(name("packets_dropped beside packets_missing"), apart, 0.0);
+        let missing = row.packets_missing.zip(row.segments_missing);
+        let apart =
+            missing.map(|(packets, segments)| (packets + segments).abs_diff(dropped) as f64);
+        let beside = Goal::most(name("packets_dropped beside what is missing"), apart, 0.0);
         goals.push(beside.because(|| {
             format!(
-                "{} at the router, of RoCE and of TCP, and {} at a full socket",
-                row.packets_dropped, row.socket_packets_dropped
+                "{} at the router and {} at a full socket; {} of RoCE missing, and {} of the sessions' TCP",
+                row.packets_dropped,
+                row.socket_packets_dropped,
+                row.packets_missing.unwrap_or(0),
+                row.segments_missing.unwrap_or(0),
             )
         }));
         let lost = row.frames_lost.map(|lost| lost as f64);

@@ -2,7 +2,7 @@
 use super::{lines, run};
 use catchment_netns::with_privilege;
 
-const FIELDS: [&str; 44] = [
+const FIELDS: [&str; 45] = [
     "what",
     "place",
     "method",
@@ -45,6 +45,7 @@ const FIELDS: [&str; 44] = [
     "on_time_simulated",
     "frames_not_there",
     "packets_missing",
+    "segments_missing",
     "urgent_sending_ms_p95",
     "tolerant_sending_ms_p50",
 ];
