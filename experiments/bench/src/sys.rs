@@ -215,6 +215,13 @@ pub(crate) struct Segments {
     pub(crate) received: u64,
 }
 
+impl Segments {
+    /// Returns those that one end sent and the other did not receive.
+    pub(crate) fn missing(self) -> u64 {
+        self.sent.saturating_sub(self.received)
+    }
+}
+
 /// Returns the segments since the network namespace of this thread began.
 pub(crate) fn tcp_segments() -> std::io::Result<Segments> {
     let snmp = std::fs::read_to_string("/proc/thread-self/net/snmp")?;

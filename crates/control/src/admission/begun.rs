@@ -1,4 +1,5 @@
-//! Windows whose end comes sooner, as all of their transfers has begun and the sources have said when that has left.
+//! Last windows of transfers whose end is another one, as their sources have said: all has begun and will have left sooner, or
+//! they are behind.
 use super::controller::Controller;
 use super::transfer::{Ends, State};
 use super::{TransferId, window};
@@ -22,5 +23,18 @@ impl Controller {
         }
         (transfer.until_ns, transfer.flags.ends) = (until_ns, Ends::Begun);
         self.set_due(at, until_ns.saturating_sub(ahead_ns).max(self.now_ns));
+    }
+
+    /// Prolongs the last window of a transfer whose source began late. Otherwise the source would stop at its end and ask, behind a
+    /// transfer that is granted by then.
+    pub(super) fn behind(&mut self, id: TransferId, revision: u32) {
+        let Some(at) = self.transfers.find(id) else { return };
+        let transfer = &self.transfers[at];
+        let is_last = transfer.state == State::Granted && transfer.flags.ends == Ends::Last;
+        // The end of a quantum is none of its transfer.
+        let is_whole = self.config.rules.quantum_bytes.is_none();
+        if is_last && is_whole && transfer.revision == revision && !self.gives_up {
+            self.prolong_window(at);
+        }
     }
 }

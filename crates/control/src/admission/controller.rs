@@ -191,6 +191,7 @@ impl Controller {
             Input::Begun { transfer, until_ns, revision } => {
                 self.all_begun(transfer, until_ns, revision);
             }
+            Input::Behind { transfer, revision } => self.behind(transfer, revision),
             Input::Paused { transfer, left_bytes, revision } => {
                 self.paused(transfer, left_bytes, revision);
             }

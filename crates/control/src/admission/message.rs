@@ -117,6 +117,14 @@ pub enum Input {
         /// The latest grant that the source obeys.
         revision: u32,
     },
+    /// The source began so late in its window, of this revision, that what is left does not fit any more; how much that is,
+    /// [`Input::Progress`] has said before.
+    Behind {
+        /// The transfer.
+        transfer: TransferId,
+        /// The latest grant that the source obeys.
+        revision: u32,
+    },
     /// The source has stopped at the border of a chunk, after it was told this revision: to pause, or
     /// because its window was over. It uses none of its windows any more.
     Paused {

@@ -7,5 +7,6 @@ mod samples;
 mod seals;
 mod shared;
 mod silent;
+mod strangers;
 mod takeover;
 mod vectors;

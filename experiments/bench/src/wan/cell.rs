@@ -345,8 +345,7 @@ impl Cell<'_> {
             socket_packets_dropped: counted.socket_drops,
             sequence_gaps: collected.sequence_naks_sent,
             packets_missing: collected.missing(sum(|report| report.packets_sent)),
-            segments_missing: is_roce
-                .then(|| counted.segments.sent.saturating_sub(counted.segments.received)),
+            segments_missing: is_roce.then(|| counted.segments.missing()),
             frames_lost: collected.frames_lost,
             frames_not_there: frames.saturating_sub(collected.came.len() as u64),
             operations_failed: sum(|report| report.reconnects),

@@ -81,6 +81,15 @@ impl Entry {
         matches!(self.said, Said::Dropped | Said::Refused(_))
     }
 
+    /// Notes which revision the source has seen; returns when that was sent, if it is the newest and was not repeated.
+    pub(super) fn note_seen(&mut self, seen: u32) -> Option<u64> {
+        if seen <= self.seen || seen > self.revision {
+            return None;
+        }
+        self.seen = seen;
+        self.sent_ns.take_if(|_| seen == self.revision)
+    }
+
     /// Returns whether the source has not seen what was said last.
     pub(super) const fn is_unseen(&self) -> bool {
         self.seen < self.revision

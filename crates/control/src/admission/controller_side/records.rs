@@ -1,6 +1,8 @@
 //! What sources say, as inputs of the controller.
 use super::ControllerSide;
 use super::entry::{Entry, Held, Key, Said};
+use crate::admission::transfer::sent_bytes;
+use crate::admission::window::REST_BYTES;
 use crate::admission::wire::{ControllerRecord, Header, Reason, SourceRecord, SourceState, Told};
 use crate::admission::{Input, SourceId, TransferId};
 
@@ -49,13 +51,8 @@ impl ControllerSide {
         let same_term = header.term == self.term;
         let before = if same_term { record.seen.max(session.floor) } else { session.floor };
         let entry = session.work.entries.entry(key).or_insert_with(|| Entry::new(before));
-        if same_term && record.seen > entry.seen && record.seen <= entry.revision {
-            entry.seen = record.seen;
-            if entry.seen == entry.revision
-                && let Some(sent_ns) = entry.sent_ns.take()
-            {
-                session.round_trip.sample(now_ns, now_ns - sent_ns);
-            }
+        if same_term && let Some(sent_ns) = entry.note_seen(record.seen) {
+            session.round_trip.sample(now_ns, now_ns - sent_ns);
         }
         let fresh = record.revision > entry.heard;
         if fresh && !entry.is_over() {
@@ -129,6 +126,10 @@ impl ControllerSide {
                     self.ask(source, key, Held { left_bytes, born_ns, finish });
                 } else if let Some(revision) = inner {
                     self.control(Input::Progress { transfer: id, left_bytes, revision });
+                    let fits = sent_bytes(until_ns.saturating_sub(header.stamp_ns), rate_bps);
+                    if left_bytes > fits.saturating_add(REST_BYTES) {
+                        return self.control(Input::Behind { transfer: id, revision });
+                    }
                     let Some(session) = self.sessions.get(&source) else { return };
                     let until_ns = session.clock.arrival_ns(self.now_ns, until_ns);
                     self.control(Input::Begun { transfer: id, until_ns, revision });

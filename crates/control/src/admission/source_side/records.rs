@@ -68,18 +68,10 @@ impl SourceSide {
         let Some(transfer) = self.transfers.get_mut(&id) else {
             return self.answer_unknown(record);
         };
-        if record.seen > transfer.acked && record.seen <= transfer.revision {
-            transfer.acked = record.seen;
-            if record.seen == transfer.revision {
-                // Nothing of it is to be told again but that it goes on.
-                transfer.repeat = Some(Repeat::going_on(self.now_ns, self.config.lease_ns));
-            }
-            if let Some(told_ns) = transfer.told_ns.take()
-                && record.seen == transfer.revision
-                && let Some(link) = &mut self.link
-            {
-                link.round_trip.sample(self.now_ns, self.now_ns - told_ns);
-            }
+        if let Some(told_ns) = transfer.note_acked(record.seen, times)
+            && let Some(link) = &mut self.link
+        {
+            link.round_trip.sample(self.now_ns, self.now_ns - told_ns);
         }
         let dropped = record.told == Told::Dropped;
         let is_news = dropped || record.missed_ns.is_some() && !transfer.missed;

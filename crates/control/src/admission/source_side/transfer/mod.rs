@@ -75,6 +75,8 @@ pub(super) struct Transfer {
     /// The newest revision of the controller, in its term.
     pub(super) seen: u32,
     progress_ns: Option<u64>,
+    /// The window was long enough for what was left.
+    suffices: bool,
     /// It is cancelled, and chunks that have begun go on.
     ending: bool,
     /// It goes at the rate of its device, and the controller is not told of it.
@@ -114,6 +116,7 @@ impl Transfer {
             acked: 0,
             seen: 0,
             progress_ns: None,
+            suffices: false,
             ending: false,
             riding: false,
             confirms: false,
@@ -198,6 +201,22 @@ impl Transfer {
         let newest = |revision: u32| revision == self.seen;
         self.chunks.iter().all(|chunk| newest(chunk.revision))
             && self.current().is_none_or(|window| newest(window.revision))
+    }
+
+    /// Notes which of its states the controller has seen, at a time and with a lease; returns when that was told, if it is the
+    /// newest and was not repeated.
+    pub(super) fn note_acked(&mut self, seen: u32, (now_ns, lease_ns): (u64, u64)) -> Option<u64> {
+        if seen <= self.acked || seen > self.revision {
+            return None;
+        }
+        self.acked = seen;
+        let told_ns = self.told_ns.take();
+        if seen < self.revision {
+            return None;
+        }
+        // Nothing of it is to be told again but that it goes on.
+        self.repeat = Some(Repeat::going_on(now_ns, lease_ns));
+        told_ns
     }
 
     /// Has a new state, which the controller is to see.
@@ -296,8 +315,8 @@ impl Transfer {
         }
         let begins_ns = window.from_ns.max(now_ns);
         let room_ns = window.until_ns.saturating_sub(begins_ns.max(self.busy_ns));
-        let suffices = duration_ns(self.left_bytes, window.rate_bps) <= room_ns;
-        self.progress_ns = (!suffices).then(|| begins_ns.midpoint(window.until_ns));
+        self.suffices = duration_ns(self.left_bytes, window.rate_bps) <= room_ns;
+        self.progress_ns = (!self.suffices).then(|| begins_ns.midpoint(window.until_ns));
     }
 
     /// In a new term revisions of the controller begin again; windows stand.
@@ -329,6 +348,10 @@ impl Transfer {
             (self.window, self.next, self.stopping) = (Some(next), None, false);
         }
         if let Some(chunk) = self.begin(now_ns, flight) {
+            if self.falls_short() {
+                self.suffices = false;
+                self.progress_ns = Some(now_ns);
+            }
             return Some(chunk);
         }
         if self.left_bytes == 0 && self.is_idle() {
@@ -368,6 +391,16 @@ impl Transfer {
         (self.progress_ns, self.confirms) = (None, false);
         self.revise();
         true
+    }
+
+    /// Returns whether its window is not long enough any more, since the chunk that has just begun was late, or there is more than
+    /// what was asked for. That is said at once: the end would wait for a window behind one that is granted already.
+    fn falls_short(&self) -> bool {
+        let window = self.window.filter(|_| self.suffices && self.next.is_none());
+        window.is_some_and(|window| {
+            let room_ns = window.until_ns.saturating_sub(self.busy_ns);
+            duration_ns(self.left_bytes, window.rate_bps) > room_ns
+        })
     }
 
     /// Returns when it says how far it is, which prolongs its window: not while it has nothing to send, as others
