@@ -148,8 +148,10 @@ fn a_path_that_does_not_carry_packets_gives_way_to_the_next_and_says_why() {
         // Nothing that the collector's RNIC sends arrives.
         let seen = session((Broken::Nothing, network()), (Broken::Cable, network()));
         assert_eq!(seen.provider, "roce", "{}", seen.reason);
-        let why = "not ibverbs: no answer from 127.0.0.2 UDP port 4791 within";
-        assert!(seen.reason.contains(why), "{}", seen.reason);
+        // Two ways to the same RNIC: their reason is told once if both waited as long, to the tenth of a millisecond.
+        let ways = ["not ibverbs: ", "not ibverbs, not roce to ibverbs: "];
+        let why = |way| format!("{way}no answer from 127.0.0.2 UDP port 4791 within");
+        assert!(ways.into_iter().any(|way| seen.reason.contains(&why(way))), "{}", seen.reason);
         assert!(seen.reason.contains("open UDP port 4791 in both directions"));
     });
 }
