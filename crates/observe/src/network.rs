@@ -1,7 +1,8 @@
 //! What is shown of the data paths: sessions, and software RoCE devices.
+use crate::sync::lock;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 /// The path of one session: which provider each side uses, between which queue pairs, and why.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -129,22 +130,24 @@ pub struct RoceSnapshot {
 type Ask = dyn Fn() -> Vec<RoceSnapshot> + Send + Sync;
 
 /// Source of the numbers of the devices, once there are any.
-#[derive(Clone, Default)]
-pub(crate) struct Devices(Option<Arc<Ask>>);
+#[derive(Default)]
+pub(crate) struct Devices(Mutex<Option<Arc<Ask>>>);
 
 impl Devices {
-    pub(crate) fn new(ask: impl Fn() -> Vec<RoceSnapshot> + Send + Sync + 'static) -> Self {
-        Self(Some(Arc::new(ask)))
+    pub(crate) fn set(&self, ask: impl Fn() -> Vec<RoceSnapshot> + Send + Sync + 'static) {
+        *lock(&self.0) = Some(Arc::new(ask));
     }
 
     pub(crate) fn ask(&self) -> Vec<RoceSnapshot> {
-        self.0.as_ref().map_or(Vec::new(), |ask| ask())
+        // Nobody waits for the lock while devices are asked.
+        let ask = lock(&self.0).clone();
+        ask.map_or(Vec::new(), |ask| ask())
     }
 
-    /// Asks once more, and returns a source of these numbers.
-    pub(crate) fn ended(&self) -> Self {
+    /// Asks once more, and returns that from now on.
+    pub(crate) fn end(&self) {
         let last = self.ask();
-        Self::new(move || last.clone())
+        self.set(move || last.clone());
     }
 }
 

@@ -56,7 +56,7 @@ pub struct CollectorMetrics {
     retired: Mutex<Retired>,
     paths: Mutex<BTreeMap<Path, PathSnapshot>>,
     sessions: Mutex<Sessions>,
-    network: Mutex<Devices>,
+    network: Devices,
     refused: Mutex<BTreeMap<&'static str, u64>>,
     given_up: Counter,
 }
@@ -71,7 +71,7 @@ impl CollectorMetrics {
             retired: Mutex::default(),
             paths: Mutex::default(),
             sessions: Mutex::default(),
-            network: Mutex::default(),
+            network: Devices::default(),
             refused: Mutex::default(),
             given_up: Counter::default(),
         })
@@ -151,14 +151,12 @@ impl CollectorMetrics {
 
     /// Sets the function that returns the numbers of RoCEv2 devices.
     pub fn set_network(&self, ask: impl Fn() -> Vec<RoceSnapshot> + Send + Sync + 'static) {
-        *lock(&self.network) = Devices::new(ask);
+        self.network.set(ask);
     }
 
     /// Says that the queue pairs of RoCEv2 devices are gone, and the devices go next: their numbers of now are the last.
     pub fn network_ends(&self) {
-        // Nobody waits for a lock while devices are asked.
-        let network = lock(&self.network).clone();
-        *lock(&self.network) = network.ended();
+        self.network.end();
     }
 
     /// Counts a source that was refused. `code` is the reason code of the session protocol.
@@ -197,7 +195,6 @@ impl CollectorMetrics {
         }
         let paths: Vec<PathSnapshot> = lock(&self.paths).values().cloned().collect();
         let refused = lock(&self.refused).clone();
-        let network = lock(&self.network).clone();
         let sessions = lock(&self.sessions);
         let sessions = sessions.open.values().take(SESSIONS_SHOWN).cloned().collect();
         CollectorSnapshot {
@@ -209,7 +206,7 @@ impl CollectorMetrics {
             sessions_refused: refused.into_iter().map(|(code, n)| (code.to_owned(), n)).collect(),
             paths,
             sessions,
-            roce: network.ask(),
+            roce: self.network.ask(),
             frames_given_up: self.given_up.get(),
             totals,
             latency: LatencySummary::of(&histogram),

@@ -153,7 +153,7 @@ pub struct SourceMetrics {
     reconnects: Counter,
     session: Mutex<Option<SessionSnapshot>>,
     grant: Mutex<Option<Stands>>,
-    network: Mutex<Devices>,
+    network: Devices,
 }
 
 impl SourceMetrics {
@@ -166,7 +166,7 @@ impl SourceMetrics {
             reconnects: Counter::default(),
             session: Mutex::default(),
             grant: Mutex::default(),
-            network: Mutex::default(),
+            network: Devices::default(),
         })
     }
 
@@ -189,14 +189,12 @@ impl SourceMetrics {
 
     /// Sets the function that returns the numbers of RoCEv2 devices.
     pub fn set_network(&self, ask: impl Fn() -> Vec<RoceSnapshot> + Send + Sync + 'static) {
-        *lock(&self.network) = Devices::new(ask);
+        self.network.set(ask);
     }
 
     /// Says that the queue pairs of RoCEv2 devices are gone, and the devices go next: their numbers of now are the last.
     pub fn network_ends(&self) {
-        // Nobody waits for a lock while devices are asked.
-        let network = lock(&self.network).clone();
-        *lock(&self.network) = network.ended();
+        self.network.end();
     }
 
     /// Sets the session that frames go through from now on; `None`: there is none.
@@ -220,7 +218,6 @@ impl SourceMetrics {
     pub fn snapshot(&self) -> SourceSnapshot {
         let recorders: Vec<_> = read(&self.devices).values().cloned().collect();
         let devices: Vec<_> = recorders.iter().map(|device| device.snapshot()).collect();
-        let network = lock(&self.network).clone();
         let mut totals = SourceCounters::default();
         for device in &devices {
             totals += &device.counters;
@@ -233,7 +230,7 @@ impl SourceMetrics {
             reconnects: self.reconnects.get(),
             session: lock(&self.session).clone(),
             grant: self.grant(),
-            roce: network.ask(),
+            roce: self.network.ask(),
             totals,
             cpu: None,
             devices,
