@@ -195,10 +195,8 @@ impl Grants {
     /// Does what it gave up for once that is due; returns whether it ends.
     fn has_given_up(&mut self) -> bool {
         // When it is due takes a look at all sources: nobody does that while all goes on.
-        if self.giving_up.is_none() || self.now_ns() < self.side.hand_over_ns() {
-            return false;
-        }
-        let Some(giving_up) = self.giving_up.take() else { return false };
+        let is_due = self.giving_up.is_some() && self.now_ns() >= self.side.hand_over_ns();
+        let Some(giving_up) = self.giving_up.take_if(|_| is_due) else { return false };
         let left_ns = self.side.left_ns();
         match giving_up {
             GivingUp::End(answer) => {

@@ -21,9 +21,9 @@ const KINDS: [(u64, usize); 3] =
     [(50 * MBIT, 8 << 20), (200 * MBIT, 32 << 20), (1000 * MBIT, 64 << 20)];
 /// Frames of an event, and their slots: the next event is asked for long before one has left.
 const FRAME_BYTES: usize = 512 << 10;
+const BLOCKS: u32 = 32;
 /// By how much each of two rates is off their mean.
 const SWING_PERCENT: u64 = 25;
-const BLOCKS: u32 = 32;
 /// Nothing is late, whatever waits.
 const DEADLINE: Duration = Duration::from_secs(60);
 /// Transfers that come before those that count, in memory that nobody has used; and the least that do.
@@ -128,29 +128,15 @@ impl Case {
 
 /// Returns the goals of paced transfers: a sender that is held up is slower, none is faster.
 pub(super) fn goals(rows: &[Row]) -> Vec<Goal> {
-    let worst = |case: &'static str, of: fn(&Row) -> Option<f64>| {
-        rows.iter().filter(|row| row.case == Some(case)).filter_map(of).reduce(f64::max)
+    let goals_of = |case: &'static str| {
+        let worst = |of: fn(&Row) -> Option<f64>| {
+            rows.iter().filter(|row| row.case == Some(case)).filter_map(of).reduce(f64::max)
+        };
+        let name = |field: &str| format!("pacing, {case}: {field}");
+        [
+            Goal::most(name("rate_error_p95"), worst(|row| row.rate_error_p95), 0.02),
+            Goal::most(name("rate_over_max"), worst(|row| row.rate_over_max), 0.01),
+        ]
     };
-    vec![
-        Goal::most(
-            "pacing, granted: rate_error_p95",
-            worst("granted", |row| row.rate_error_p95),
-            0.02,
-        ),
-        Goal::most(
-            "pacing, granted: rate_over_max",
-            worst("granted", |row| row.rate_over_max),
-            0.01,
-        ),
-        Goal::most(
-            "pacing, changing: rate_error_p95",
-            worst("changing", |row| row.rate_error_p95),
-            0.02,
-        ),
-        Goal::most(
-            "pacing, changing: rate_over_max",
-            worst("changing", |row| row.rate_over_max),
-            0.01,
-        ),
-    ]
+    ["granted", "changing"].into_iter().flat_map(goals_of).collect()
 }

@@ -256,16 +256,16 @@ impl Cell<'_> {
     }
 
     fn count(&self) -> Result<Counted> {
-        let mut segments = self.star.collector.run(sys::tcp_segments)??;
-        segments.sent = 0;
+        let mut sent = 0;
         for source in &self.star.sources {
-            segments.sent += source.run(sys::tcp_segments)??.sent;
+            sent += source.run(sys::tcp_segments)??.sent;
         }
+        let received = self.star.collector.run(sys::tcp_segments)??.received;
         Ok(Counted {
             bottleneck_drops: self.star.bottleneck()?.drops,
             nic_drops: self.star.nics()?.drops,
             socket_drops: self.star.collector.run(sys::udp_socket_drops)??,
-            segments,
+            segments: Segments { sent, received },
             softirq_ns: sys::softirq_ns(),
             at_ns: sys::monotonic_ns(),
         })

@@ -314,8 +314,7 @@ impl Transfer {
             (self.window, self.next) = (Some(window), None);
         }
         let begins_ns = window.from_ns.max(now_ns);
-        let room_ns = window.until_ns.saturating_sub(begins_ns.max(self.busy_ns));
-        self.suffices = duration_ns(self.left_bytes, window.rate_bps) <= room_ns;
+        self.suffices = self.fits(window, begins_ns);
         self.progress_ns = (!self.suffices).then(|| begins_ns.midpoint(window.until_ns));
     }
 
@@ -397,10 +396,13 @@ impl Transfer {
     /// what was asked for. That is said at once: the end would wait for a window behind one that is granted already.
     fn falls_short(&self) -> bool {
         let window = self.window.filter(|_| self.suffices && self.next.is_none());
-        window.is_some_and(|window| {
-            let room_ns = window.until_ns.saturating_sub(self.busy_ns);
-            duration_ns(self.left_bytes, window.rate_bps) > room_ns
-        })
+        window.is_some_and(|window| !self.fits(window, self.busy_ns))
+    }
+
+    /// Returns whether what has not begun fits into a window from a time on.
+    fn fits(&self, window: Window, begins_ns: u64) -> bool {
+        let room_ns = window.until_ns.saturating_sub(begins_ns.max(self.busy_ns));
+        duration_ns(self.left_bytes, window.rate_bps) <= room_ns
     }
 
     /// Returns when it says how far it is, which prolongs its window: not while it has nothing to send, as others
