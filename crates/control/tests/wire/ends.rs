@@ -231,7 +231,7 @@ fn a_source_that_is_not_answered_does_as_it_was_told() {
     }
 }
 
-/// A source that was held up says so while its window lasts: what is left goes at once, and does not wait behind the next
+/// S2.9: a source that was held up says so while its window lasts: what is left goes at once, and does not wait behind the next
 /// transfer, which is granted by then.
 #[test]
 fn what_was_held_up_ends_before_the_next_one_begins() {
