@@ -22,6 +22,7 @@ mod workspace;
 
 use crate::metadata::{self, Package};
 use crate::repo::Repo;
+use crate::requirements;
 use anyhow::{Result, bail};
 use code::Code;
 use figures::Figures;
@@ -154,9 +155,12 @@ const WHOLE_RULES: &[(&str, &str)] = &[
     (workspace::MAP_RULE, "ARCHITECTURE.md names every crate"),
     (commits::RULE, "the subject of a commit has at most 72 characters"),
     (links::RULE, "links between pages are not broken"),
+    (REQUIREMENTS_RULE, "requirements name tests that exist and say so"),
 ];
 
 const PARSE_RULE: &str = "parse";
+
+const REQUIREMENTS_RULE: &str = "requirements";
 
 const SAMPLES: &str = "xtask/src/tidy/samples.rs";
 
@@ -236,6 +240,10 @@ fn all_findings(repo: &Repo, tree: &Tree) -> Result<Vec<Finding>> {
     findings.extend(hot_path::check(&tree.code, &tree.texts));
     findings.extend(hot_path::missing(&tree.code));
     findings.extend(links::check(repo, &files)?);
+    let untrue = requirements::find_faults(repo)?;
+    findings.extend(
+        untrue.iter().map(|what| Finding::new(requirements::PAGE, 0, REQUIREMENTS_RULE, what)),
+    );
     findings.sort();
     Ok(findings)
 }
