@@ -3,7 +3,7 @@ use crate::Output;
 use crate::family::Family;
 use crate::rows::Speed;
 use anyhow::Result;
-use catchment_control::drum::{Problem, Real, Settings, Solver, Start};
+use catchment_control::drum::{Isa, Problem, Real, Settings, Solver, Start, isa, limit_isa};
 use std::hint::black_box;
 use std::time::Instant;
 
@@ -12,6 +12,19 @@ const WARM: usize = 4;
 const MEASURED: usize = 11;
 
 pub(crate) fn run(output: &Output) -> Result<()> {
+    for most in [Isa::Widest, Isa::Avx2, Isa::Baseline] {
+        let before = isa();
+        limit_isa(most);
+        // Where a processor has no wider registers, two of these are one.
+        if most == Isa::Widest || isa() != before {
+            rows(output)?;
+        }
+    }
+    limit_isa(Isa::Widest);
+    Ok(())
+}
+
+fn rows(output: &Output) -> Result<()> {
     for alpha in [1.0, 2.0, 5.0, 0.5, 1.3] {
         let one = Family::new(2000, 500, alpha, 0, 1).draw();
         row::<f32>(output, "admm-one", &one)?;
@@ -65,7 +78,7 @@ fn row<T: Real>(output: &Output, algorithm: &'static str, problem: &Problem) -> 
         what: "speed",
         algorithm,
         precision: T::NAME,
-        isa: catchment_control::drum::isa(),
+        isa: isa(),
         alpha: problem.alpha,
         n: problem.hosts,
         m: problem.applications,

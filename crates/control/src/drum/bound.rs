@@ -1,8 +1,10 @@
 //! What no allocation can exceed, from prices alone (weak duality).
 use super::fill::{Price, next_price};
+use super::flow::{Flow, add_worth};
 use super::model::{ConeRow, Model};
+use super::parts::{Arithmetic, each, take, widest};
 use super::problem::Coupling;
-use super::utility::{rate_at, utility};
+use super::utility::{Power, rate_at, utility, with_power};
 
 const MOST_PASSES: usize = 200;
 /// How near the capacity must be met: the bound's error is the square of that.
@@ -13,6 +15,16 @@ const NEAR: f64 = 1e-8;
 pub(super) struct Bound {
     /// Over senders: what completions cost them.
     costs: Vec<f64>,
+    /// Over receivers: prices of their completions.
+    worth: Vec<f64>,
+    /// Over hosts: their parts.
+    totals: Vec<f64>,
+    hands: Vec<Hand>,
+}
+
+/// Buffers of one thread, over what a host has.
+#[derive(Clone, Debug)]
+struct Hand {
     prices: Vec<f64>,
     shares: Vec<f64>,
 }
@@ -54,6 +66,16 @@ impl Part<'_> {
     }
 
     fn pass(&self, price: f64) -> Sums {
+        if self.limits.is_some() || !self.weights.iter().all(|weight| *weight > 0.0) {
+            return self.pass_in_turn(price);
+        }
+        let mut sums = Sums::default();
+        with_power!(self.alpha, power => widest(Pass { part: self, power, price, sums: &mut sums }));
+        sums
+    }
+
+    /// With limits, or where some have no utility.
+    fn pass_in_turn(&self, price: f64) -> Sums {
         let mut sums = Sums { finite: true, ..Sums::default() };
         for at in 0..self.costs.len() {
             let (cost, share) = (self.cost(at, price), self.shares[at]);
@@ -159,11 +181,78 @@ impl Part<'_> {
     }
 }
 
+/// Elements that are added side by side.
+const LANES: usize = 8;
+
+/// What all take at a price, each of them having a utility and no limit.
+struct Pass<'a, P> {
+    part: &'a Part<'a>,
+    power: P,
+    price: f64,
+    sums: &'a mut Sums,
+}
+
+/// Sums over every eighth element, and the least cost.
+struct Lanes {
+    used: [f64; LANES],
+    fall: [f64; LANES],
+    least: [f64; LANES],
+}
+
+impl<P: Power> Pass<'_, P> {
+    #[inline(always)]
+    fn add(&self, lanes: &mut Lanes, weights: &[f64; LANES], costs: &[f64], shares: &[f64]) {
+        for lane in 0..costs.len().min(LANES) {
+            let share = shares[lane];
+            let cost = costs[lane] + self.price * share;
+            let used = share * self.power.rate_of(weights[lane] / cost);
+            lanes.used[lane] += used;
+            lanes.fall[lane] += share * used / cost;
+            lanes.least[lane] = if cost < lanes.least[lane] { cost } else { lanes.least[lane] };
+        }
+    }
+}
+
+impl<P: Power> Arithmetic for Pass<'_, P> {
+    #[inline(always)]
+    fn compute(self) {
+        let Part { weights, costs, shares, .. } = *self.part;
+        let mut lanes = Lanes { used: [0.0; LANES], fall: [0.0; LANES], least: [f64::MAX; LANES] };
+        let ((costs, costs_left), (shares, shares_left)) =
+            (costs.as_chunks::<LANES>(), shares.as_chunks::<LANES>());
+        let all = costs.iter().zip(shares);
+        let mut last = [weights.first().copied().unwrap_or(1.0); LANES];
+        if weights.len() == 1 {
+            all.for_each(|(costs, shares)| self.add(&mut lanes, &last, costs, shares));
+        } else {
+            let (weights, weights_left) = weights.as_chunks::<LANES>();
+            for ((costs, shares), weights) in all.zip(weights) {
+                self.add(&mut lanes, weights, costs, shares);
+            }
+            last[..weights_left.len()].copy_from_slice(weights_left);
+        }
+        self.add(&mut lanes, &last, costs_left, shares_left);
+        let least = lanes.least.into_iter().fold(f64::MAX, f64::min);
+        *self.sums = Sums {
+            used: lanes.used.iter().sum(),
+            slope: -lanes.fall.iter().sum::<f64>() / self.part.alpha,
+            finite: least > 0.0,
+        };
+    }
+}
+
 impl Bound {
     pub(super) fn new(model: &Model) -> Self {
         let most = model.layout.widest();
         let costs = vec![0.0; model.layout.senders.len()];
-        Self { costs, prices: vec![0.0; most], shares: vec![0.0; most] }
+        let worth = vec![0.0; model.layout.receivers.len()];
+        let hand = Hand { prices: vec![0.0; most], shares: vec![0.0; most] };
+        Self {
+            costs,
+            worth,
+            totals: vec![0.0; model.layout.hosts],
+            hands: vec![hand; model.layout.parts.len()],
+        }
     }
 
     /// Returns a bound of the scaled objective at prices `price` of the receivers; infinite if these
@@ -172,43 +261,52 @@ impl Bound {
     pub(super) fn bound(
         &mut self,
         model: &Model,
+        flow: &mut Flow,
         price: impl Fn(usize) -> f64,
-        x: impl Fn(usize) -> f64,
-        z: impl Fn(usize) -> f64,
-        start: impl Fn(usize) -> (f64, f64),
+        x: impl Fn(usize) -> f64 + Sync,
+        z: impl Fn(usize) -> f64 + Sync,
+        start: impl Fn(usize) -> (f64, f64) + Sync,
     ) -> f64 {
         let price = |to: usize| {
             let price = price(to);
             if model.coupling == Coupling::AtLeast { price.max(0.0) } else { price }
         };
         let layout = &model.layout;
-        self.gather_costs(model, &price);
-        let mut total = 0.0;
-        for host in 0..layout.hosts {
-            let range = layout.sent_by(host);
-            self.prices[..range.len()].copy_from_slice(&self.costs[range.clone()]);
-            self.cut(model.send_row(host), range.len(), |at| x(range.start + at));
-            let weights = &model.weights[range.clone()];
-            let limits = model.limits.as_ref().map(|limits| &limits[range.clone()]);
-            let capacity = model.send_capacity[host];
-            total += self.part(model.alpha, weights, limits, capacity, range.len(), start(host).0);
-            let range = layout.received_by(host);
-            for (at, to) in range.clone().enumerate() {
-                self.prices[at] = -price(to);
+        self.gather_costs(model, flow, price);
+        let mut totals = &mut self.totals[..];
+        let hands =
+            layout.parts.iter().zip(&mut self.hands).map(|(part, hand)| {
+                (part.hosts.clone(), take(&mut totals, part.hosts.len()), hand)
+            });
+        let (costs, worth) = (&self.costs, &self.worth);
+        each(hands, |(hosts, totals, hand)| {
+            for (host, total) in hosts.zip(totals) {
+                let range = layout.sent_by(host);
+                hand.prices[..range.len()].copy_from_slice(&costs[range.clone()]);
+                hand.cut(model.send_row(host), range.len(), |at| x(range.start + at));
+                let weights = &model.weights[range.clone()];
+                let limits = model.limits.as_ref().map(|limits| &limits[range.clone()]);
+                let capacity = model.send_capacity[host];
+                let (sent, completed) = start(host);
+                *total = hand.part(model.alpha, weights, limits, capacity, range.len(), sent);
+                let range = layout.received_by(host);
+                for (price, worth) in hand.prices.iter_mut().zip(&worth[range.clone()]) {
+                    *price = -worth;
+                }
+                hand.cut(model.completion_row(host), range.len(), |at| z(range.start + at));
+                let weights = [2.0 * model.beta[host]];
+                let capacity = model.completion_capacity[host];
+                *total += hand.part(3.0, &weights, None, capacity, range.len(), completed);
             }
-            self.cut(model.completion_row(host), range.len(), |at| z(range.start + at));
-            let weights = [2.0 * model.beta[host]];
-            let capacity = model.completion_capacity[host];
-            total += self.part(3.0, &weights, None, capacity, range.len(), start(host).1);
-        }
+        });
+        let total: f64 = self.totals.iter().sum();
         if total.is_nan() { f64::INFINITY } else { total }
     }
 
-    fn gather_costs(&mut self, model: &Model, price: &impl Fn(usize) -> f64) {
-        for (sender, edges) in model.layout.sweep() {
-            let parts = model.layout.to[edges.clone()].iter().zip(&model.completions[edges]);
-            self.costs[sender] = parts.map(|(to, part)| part * price(*to as usize)).sum();
-        }
+    fn gather_costs(&mut self, model: &Model, flow: &mut Flow, price: impl Fn(usize) -> f64) {
+        self.worth.iter_mut().enumerate().for_each(|(to, worth)| *worth = price(to));
+        flow.fold(model, &self.worth, 0.0, add_worth);
+        flow.copy_senders(&model.layout, &mut self.costs);
     }
 
     /// Sets every host's rates to what is best for it at the prices of completions, and the prices of
@@ -216,27 +314,31 @@ impl Bound {
     pub(super) fn answer(
         &mut self,
         model: &Model,
+        flow: &mut Flow,
         price: impl Fn(usize) -> f64,
         x: &mut [f64],
         sent: &mut [Price],
     ) {
-        self.gather_costs(model, &price);
+        self.gather_costs(model, flow, price);
+        let hand = &mut self.hands[0];
         for (host, sent) in sent.iter_mut().enumerate().take(model.layout.hosts) {
             let range = model.layout.sent_by(host);
             let x = &mut x[range.clone()];
-            self.cut(model.send_row(host), range.len(), |at| x[at]);
+            hand.cut(model.send_row(host), range.len(), |at| x[at]);
             let part = Part {
                 alpha: model.alpha,
                 weights: &model.weights[range.clone()],
                 costs: &self.costs[range.clone()],
-                shares: &self.shares[..range.len()],
+                shares: &hand.shares[..range.len()],
                 limits: model.limits.as_ref().map(|limits| &limits[range]),
                 capacity: model.send_capacity[host],
             };
             part.set_best(x, sent);
         }
     }
+}
 
+impl Hand {
     fn part(
         &self,
         alpha: f64,

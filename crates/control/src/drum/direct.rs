@@ -1,6 +1,8 @@
 //! The exact optimum of one host whose completions are its own: two prices, no messages.
 use super::fill::next_price;
+use super::parts::{Arithmetic, widest};
 use super::utility::{Power, Three, marginal, rate_at, with_power};
+use std::ops::Range;
 
 const MOST_PASSES: usize = 200;
 const NARROW: f64 = 4e-16;
@@ -80,12 +82,23 @@ pub(super) fn exact_response(alpha: f64, weight: f64, beta: f64, price: f64) -> 
 
 impl HostProblem<'_> {
     fn pass(&self, prices: Prices, x: &mut [f64]) -> Sums {
-        with_power!(self.alpha, power => self.pass_by(power, prices, x))
+        if self.limits.is_some() {
+            return with_power!(self.alpha, power => self.pass_by(power, prices, x));
+        }
+        let mut sums = Sums::default();
+        with_power!(self.alpha, power => {
+            widest(Pass { problem: self, power, prices, x, sums: &mut sums });
+        });
+        sums
+    }
+
+    /// The error left in a rate is the square of the last step.
+    fn enough(&self) -> f64 {
+        (0.01 * self.tolerance).max(1e-15)
     }
 
     fn pass_by<P: Power>(&self, power: P, prices: Prices, x: &mut [f64]) -> Sums {
-        // The error left is the square of the last step.
-        let enough = (0.01 * self.tolerance).max(1e-15);
+        let enough = self.enough();
         let mut sums = Sums::default();
         for (at, x) in x.iter_mut().enumerate() {
             let (weight, beta) = (self.weights[at], self.beta[at]);
@@ -212,6 +225,127 @@ impl HostProblem<'_> {
             prices.complete = if inside { newton } else { 0.5 * (low + high) };
         }
         prices
+    }
+}
+
+/// Applications that are done side by side.
+const LANES: usize = 8;
+
+/// A pass where nobody has a limit.
+struct Pass<'a, P> {
+    problem: &'a HostProblem<'a>,
+    power: P,
+    prices: Prices,
+    x: &'a mut [f64],
+    sums: &'a mut Sums,
+}
+
+/// Applications side by side: what each has, and what its rate costs.
+struct Lanes {
+    weights: [f64; LANES],
+    beta: [f64; LANES],
+    prices: [f64; LANES],
+}
+
+impl Lanes {
+    /// [`response`] of each, where all have a price and both utilities.
+    #[inline(always)]
+    fn respond<P: Power>(&self, power: P, x: &mut [f64; LANES], enough: f64) {
+        let Self { weights, beta, prices } = self;
+        for lane in 0..LANES {
+            let rate = power.rate_of(weights[lane] / prices[lane]);
+            let completion = Three.rate_of(2.0 * beta[lane] / prices[lane]);
+            let start = if rate > completion { rate } else { completion };
+            let is_rate = x[lane] > 0.0 && x[lane] < f64::INFINITY;
+            x[lane] = if is_rate { x[lane] } else { start };
+        }
+        for _ in 0..STEPS {
+            let mut steps = [0.0; LANES];
+            for lane in 0..LANES {
+                let inverse = 1.0 / x[lane];
+                let rate = weights[lane] * power.of_inverse(inverse);
+                let completion = 2.0 * beta[lane] * Three.of_inverse(inverse);
+                let step =
+                    (rate + completion - prices[lane]) / (power.alpha() * rate + 3.0 * completion);
+                x[lane] += x[lane] * if step > -0.9 { step } else { -0.9 };
+                steps[lane] = step.abs();
+            }
+            let most =
+                steps.into_iter().fold(0.0, |most, step| if step > most { step } else { most });
+            if most <= enough {
+                break;
+            }
+        }
+    }
+
+    fn have_both(&self) -> bool {
+        let all = self.weights.iter().chain(&self.beta).chain(&self.prices);
+        all.fold(true, |all, value| all & (*value > 0.0))
+    }
+}
+
+/// Takes up to [`LANES`] values, and `other` for those that are not there.
+#[inline(always)]
+fn pad(values: &[f64], other: f64) -> [f64; LANES] {
+    let mut all = [other; LANES];
+    all[..values.len()].copy_from_slice(values);
+    all
+}
+
+impl<P: Power> Pass<'_, P> {
+    /// Does the applications of one range, and adds what they use and how that falls.
+    #[inline(always)]
+    fn take(&mut self, range: Range<usize>, sums: &mut [[f64; LANES]; 5]) {
+        let &HostProblem { weights, beta, send, complete, .. } = self.problem;
+        let (send, complete) = (pad(&send[range.clone()], 0.0), pad(&complete[range.clone()], 0.0));
+        let (weights, beta) = (pad(&weights[range.clone()], 1.0), pad(&beta[range.clone()], 1.0));
+        let mut x = pad(&self.x[range.clone()], 1.0);
+        let mut prices = [1.0; LANES];
+        for lane in 0..range.len() {
+            prices[lane] = self.prices.send * send[lane] + self.prices.complete * complete[lane];
+        }
+        let enough = self.problem.enough();
+        let all = Lanes { weights, beta, prices };
+        if all.have_both() {
+            all.respond(self.power, &mut x, enough);
+        } else {
+            for (lane, x) in x.iter_mut().enumerate() {
+                *x = response(self.power, (weights[lane], beta[lane]), prices[lane], *x, enough);
+            }
+        }
+        self.x[range.clone()].copy_from_slice(&x[..range.len()]);
+        for lane in 0..LANES {
+            let (send, complete, x) = (send[lane], complete[lane], x[lane]);
+            let inverse = 1.0 / x;
+            let rate =
+                self.power.alpha() * weights[lane] * self.power.of_inverse(inverse) * inverse;
+            let square = inverse * inverse;
+            let slope = 1.0 / (rate + 6.0 * beta[lane] * square * square);
+            // Who pays nothing takes without bound, and does not answer.
+            let slope = if x < f64::INFINITY { slope } else { 0.0 };
+            sums[0][lane] += send * x;
+            sums[1][lane] += complete * x;
+            sums[2][lane] += send * send * slope;
+            sums[3][lane] += send * complete * slope;
+            sums[4][lane] += complete * complete * slope;
+        }
+    }
+}
+
+impl<P: Power> Arithmetic for Pass<'_, P> {
+    #[inline(always)]
+    fn compute(mut self) {
+        let mut sums = [[0.0; LANES]; 5];
+        let count = self.x.len();
+        let whole = count - count % LANES;
+        for at in (0..whole).step_by(LANES) {
+            self.take(at..at + LANES, &mut sums);
+        }
+        if whole < count {
+            self.take(whole..count, &mut sums);
+        }
+        let [sent, completed, slopes @ ..] = sums.map(|lanes| lanes.iter().sum::<f64>());
+        *self.sums = Sums { used: [sent, completed], slopes };
     }
 }
 

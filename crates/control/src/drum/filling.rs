@@ -1,6 +1,8 @@
 //! Max-min fairness, alpha without bound: progressive filling.
+use super::flow::Flow;
 use super::model::{Model, used};
 use super::problem::{Problem, ProblemError};
+use std::num::NonZero;
 
 const BISECTIONS: usize = 200;
 
@@ -13,7 +15,7 @@ const BISECTIONS: usize = 200;
 /// # Errors
 /// As [`Problem::check`], any alpha being good.
 pub fn max_min(problem: &Problem) -> Result<Vec<f64>, ProblemError> {
-    let model = Model::new(&Problem { alpha: 1.0, ..problem.clone() })?;
+    let model = Model::new(&Problem { alpha: 1.0, ..problem.clone() }, NonZero::<usize>::MIN)?;
     let mut filling = Filling::new(&model);
     while filling.rise() {}
     let mut rates = vec![0.0; problem.weights.len()];
@@ -27,6 +29,7 @@ struct Filling<'a> {
     model: &'a Model,
     x: Vec<f64>,
     z: Vec<f64>,
+    flow: Flow,
     settled: Vec<bool>,
     level: f64,
 }
@@ -35,7 +38,8 @@ impl<'a> Filling<'a> {
     fn new(model: &'a Model) -> Self {
         let count = model.layout.senders.len();
         let z = vec![0.0; model.layout.receivers.len()];
-        Self { model, x: vec![0.0; count], z, settled: vec![false; count], level: 0.0 }
+        let flow = Flow::new(&model.layout);
+        Self { model, x: vec![0.0; count], z, flow, settled: vec![false; count], level: 0.0 }
     }
 
     fn limit(&self, sender: usize) -> f64 {
@@ -51,7 +55,7 @@ impl<'a> Filling<'a> {
             }
         }
         let model = self.model;
-        model.complete(&self.x, &mut self.z);
+        self.flow.complete(model, &self.x, &mut self.z);
         for host in 0..model.layout.hosts {
             let row = &self.x[model.layout.sent_by(host)];
             if used(model.send_row(host), row.len(), |at| row[at]) > model.send_capacity[host] {
@@ -102,7 +106,8 @@ impl<'a> Filling<'a> {
 
     fn uses(&self, sender: usize, full: &[(usize, bool)]) -> bool {
         let layout = &self.model.layout;
-        let completions = layout.out(sender).map(|edge| layout.to[edge] as usize);
+        let edges = layout.out(layout.sending.place_of(sender));
+        let completions = edges.map(|edge| layout.receiving.row_of(layout.to[edge] as usize));
         let mut hosts = completions.map(|to| (layout.host_of_receiver(to), true));
         full.contains(&(layout.host_of_sender(sender), false))
             || hosts.any(|host| full.contains(&host))

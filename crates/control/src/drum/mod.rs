@@ -37,27 +37,36 @@
 //! assert!((solution.x[1] - 6.0).abs() < 0.1);
 //! # Ok::<(), catchment_control::drum::ProblemError>(())
 //! ```
+mod answer;
 mod bound;
 mod check;
+mod chunks;
 mod direct;
 mod exact;
 mod fill;
 mod filling;
+mod flow;
 pub mod format;
 mod host;
 mod joint;
 mod layout;
 mod model;
 mod own;
+mod parts;
 mod problem;
 mod real;
 mod recover;
+mod rises;
 mod root;
 mod rounds;
+mod rows;
 mod solution;
 mod solver;
 mod start;
+mod state;
 mod step;
+mod sweep;
+mod tiles;
 mod topk;
 mod utility;
 mod working;
@@ -69,22 +78,23 @@ pub use host::{
     Message, Offer, Output, WireError,
 };
 pub use model::Objective;
+pub use parts::{Isa, limit_isa};
 pub use problem::{Coupling, Edges, Preemption, Problem, ProblemError, Sided};
 pub use real::Real;
-pub use rounds::Residuals;
 pub use solution::{Fitter, HostPrices, Solution, Status};
 pub use solver::{Loss, Settings, Solver};
 pub use start::Start;
+pub use state::Residuals;
 pub use topk::{
     Candidates, Choice, ChoiceError, Fifo, Rotation, Score, Selector, SmallestFirst, TopK, Weight,
 };
 pub use utility::{completion_marginal, marginal, rate_at, utility};
 pub use working::{Behind, Working};
 
-/// Returns the instruction set that rounds use on this processor.
+/// Returns the instruction set that rounds use in this process ([`limit_isa`]).
 #[must_use]
 pub fn isa() -> &'static str {
-    match pulp::Arch::new() {
+    match parts::arch() {
         #[cfg(target_arch = "x86_64")]
         pulp::Arch::V4(_) => "avx512",
         #[cfg(target_arch = "x86_64")]

@@ -2,6 +2,7 @@
 use super::layout::Layout;
 use super::problem::{Coupling, Preemption, Problem, ProblemError};
 use super::utility::{marginal, utility};
+use std::num::NonZero;
 
 /// A capacity that holds in the worst case: its parts, over senders or receivers.
 #[derive(Clone, Debug)]
@@ -76,9 +77,9 @@ pub(super) struct Model {
 }
 
 impl Model {
-    pub(super) fn new(problem: &Problem) -> Result<Self, ProblemError> {
+    pub(super) fn new(problem: &Problem, threads: NonZero<usize>) -> Result<Self, ProblemError> {
         problem.check()?;
-        let layout = Layout::new(problem);
+        let (layout, edge_ids) = Layout::new(problem, threads);
         let mean = problem.send_capacity.iter().sum::<f64>() / layout.senders.len().max(1) as f64;
         let scale = mean.log2().round().exp2();
         let down = |values: &[f64]| values.iter().map(|value| value / scale).collect::<Vec<_>>();
@@ -88,7 +89,7 @@ impl Model {
             layout.senders.iter().map(|sender| limits[*sender as usize] / scale).collect()
         });
         let completions =
-            layout.edge_ids.iter().map(|edge| problem.edges.completions[*edge as usize]).collect();
+            edge_ids.iter().map(|edge| problem.edges.completions[*edge as usize]).collect();
         let beta_scale = scale.powf(problem.alpha - 3.0);
         Ok(Self {
             alpha: problem.alpha,
@@ -113,6 +114,12 @@ impl Model {
         })
     }
 
+    /// Whether every host has only its linear capacities.
+    pub(super) fn is_plain(&self) -> bool {
+        let linear = self.send_cone.is_none() && self.completion_cone.is_none();
+        linear && self.coupling == Coupling::Equal && self.limits.is_none()
+    }
+
     pub(super) fn send_row(&self, host: usize) -> Option<ConeRow<'_>> {
         self.send_cone.as_ref().map(|cone| cone.row(self.layout.sent_by(host)))
     }
@@ -126,17 +133,21 @@ impl Model {
         cone.as_ref().map_or(1.0, |cone| cone.reserved[at])
     }
 
-    /// `z = P x`.
-    pub(super) fn complete(&self, x: &[f64], z: &mut [f64]) {
-        z.fill(0.0);
-        for (sender, range) in self.layout.sweep() {
-            let x = x[sender];
-            for (to, completions) in
-                self.layout.to[range.clone()].iter().zip(&self.completions[range])
-            {
-                z[*to as usize] += completions * x;
+    /// For each sender the edge to the application itself: its completions, 0 if there is none, and its receiver.
+    pub(super) fn own_edges(&self) -> Vec<(f64, u32)> {
+        let layout = &self.layout;
+        let receivers: Vec<u32> = (0..layout.receivers.len() as u32).collect();
+        let receivers = layout.receiving.all(&receivers);
+        let senders = layout.sending.all(&layout.senders);
+        let mut own = vec![(0.0, 0); senders.len()];
+        for (sender, edge) in layout.edges() {
+            let to = receivers[layout.to[edge] as usize];
+            let is_first = own[sender].0 == 0.0;
+            if is_first && layout.receivers[to as usize] == senders[sender] {
+                own[sender] = (self.completions[edge], to);
             }
         }
+        layout.sending.all_rows(&own)
     }
 
     /// The parts of the objective at `x` and `z`, in the units of the problem.

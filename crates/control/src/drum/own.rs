@@ -2,40 +2,45 @@
 //! each application, in rows that stay in the nearest cache. Messages to oneself are not lost.
 use super::joint::sum_of_squares;
 use super::model::Model;
-use super::problem::Coupling;
 use super::real::Real;
-use super::rounds::{Norms, Rounds};
-use super::step::{self, Bounds, COMPLETIONS, RENEWALS, Sender, Told};
+use super::rows::{HostStep, Rows};
+use super::state::Norms;
+use super::step::{self, Bounds, COMPLETIONS, Sender, Told};
 use super::utility::Power;
+use std::ops::Range;
 
-impl<T: Real> Rounds<T> {
-    /// Whether every host has only its linear capacities.
-    pub(super) fn is_plain(&self, model: &Model) -> bool {
-        let linear = model.send_cone.is_none() && model.completion_cone.is_none();
-        linear && model.coupling == Coupling::Equal && model.limits.is_none()
+/// A whole round of a host alone.
+#[derive(Clone, Copy)]
+pub(super) struct Own<'a, P> {
+    pub(super) model: &'a Model,
+    pub(super) power: P,
+    pub(super) renews: bool,
+}
+
+impl<T: Real, P: Power> HostStep<T> for Own<'_, P> {
+    #[inline(always)]
+    fn take(self, rows: &mut Rows<'_, T>, host: usize) {
+        rows.own(self.model, self.power, host, self.renews);
     }
+}
 
+impl<T: Real> Rows<'_, T> {
     /// One round of a host: its senders' step, then its receivers'.
     #[inline(always)]
-    pub(super) fn own<P: Power>(
-        &mut self,
-        model: &Model,
-        power: P,
-        host: usize,
-        norms: &mut Norms,
-    ) {
-        let range = model.layout.sent_by(host);
-        if range.is_empty() {
+    fn own<P: Power>(&mut self, model: &Model, power: P, host: usize, renews: bool) {
+        let [all, own] = self.senders(&model.layout, host);
+        if all.is_empty() {
             return;
         }
-        if self.round <= RENEWALS + 1 {
+        if renews {
             self.renew_own(model, power, host);
         }
-        let count = range.len();
-        let rho = &self.rho[range.clone()];
-        let completions = &self.completions[range.clone()];
-        let (prices, values) = (&mut self.y[range.clone()], &mut self.z[range.clone()]);
-        let (a, b) = (&mut self.scratch.a[..count], &mut self.scratch.b[..count]);
+        let count = all.len();
+        let rho = &self.rho[own.clone()];
+        let completions = &self.fixed.completions[all.clone()];
+        let (prices, values) = (&mut self.y[own.clone()], &mut self.z[own.clone()]);
+        let scratch = &mut self.hand.rows;
+        let (a, b) = (&mut scratch.a[..count], &mut scratch.b[..count]);
         for at in 0..count {
             let told = Told { price: prices[at], value: values[at], ..Told::default() };
             let mut sums = Sender::default();
@@ -43,17 +48,17 @@ impl<T: Real> Rounds<T> {
             (a[at], b[at]) = (sums.a, sums.b);
         }
         let bounds = Bounds {
-            weights: &self.weights[range.clone()],
+            weights: &self.fixed.weights[all.clone()],
             cone: None,
             limits: None,
             capacity: model.send_capacity[host],
             at_least: false,
         };
-        let x = &mut self.x[range.clone()];
-        let price = &mut self.sending[host];
-        self.passes[0] += step::move_host(power, &bounds, &mut self.scratch, x, price);
-        let (a, b) = (&mut self.scratch.a[..count], &mut self.scratch.b[..count]);
-        let (relaxed, old) = (&mut self.scratch.relaxed[..count], &mut self.scratch.old[..count]);
+        let x = &mut self.x[own.clone()];
+        let row = host - self.hosts.start;
+        self.hand.passes[0] += step::move_host(power, &bounds, scratch, x, &mut self.sending[row]);
+        let (a, b) = (&mut scratch.a[..count], &mut scratch.b[..count]);
+        let (relaxed, old) = (&mut scratch.relaxed[..count], &mut scratch.old[..count]);
         for at in 0..count {
             relaxed[at] = step::relax(completions[at] * x[at], values[at]);
             // One edge: the receiver's penalty is the edge's.
@@ -65,26 +70,26 @@ impl<T: Real> Rounds<T> {
             capacity: model.completion_capacity[host],
             ..bounds
         };
-        let price = &mut self.completing[host];
-        self.passes[1] += step::move_host(COMPLETIONS, &bounds, &mut self.scratch, values, price);
-        let relaxed = &self.scratch.relaxed[..count];
+        let price = &mut self.completing[row];
+        self.hand.passes[1] += step::move_host(COMPLETIONS, &bounds, scratch, values, price);
+        let relaxed = &scratch.relaxed[..count];
         for at in 0..count {
             // The edge value is what is given: nothing is left to share out.
             prices[at] += step::move_of_price(rho[at], relaxed[at], values[at]);
         }
-        self.add_norms(host, model, norms);
+        self.norms[row] = self.own_norms(all, own);
     }
 
     /// Renews the penalties from the curvatures of both ends.
     #[inline(always)]
     fn renew_own<P: Power>(&mut self, model: &Model, power: P, host: usize) {
-        let range = model.layout.sent_by(host);
+        let [all, own] = self.senders(&model.layout, host);
         let beta = T::of(1.0 / (6.0 * model.beta[host]));
-        let rho = &mut self.rho[range.clone()];
-        let (x, x_floor) = (&self.x[range.clone()], &self.x_floor[range.clone()]);
-        let (z, z_floor) = (&self.z[range.clone()], &self.z_floor[range.clone()]);
-        let flat = &self.flat[range.clone()];
-        let completions = &self.completions[range];
+        let rho = &mut self.rho[own.clone()];
+        let (x, x_floor) = (&self.x[own.clone()], &self.fixed.x_floor[all.clone()]);
+        let (z, z_floor) = (&self.z[own], &self.fixed.z_floor[all.clone()]);
+        let flat = &self.fixed.flat[all.clone()];
+        let completions = &self.fixed.completions[all];
         for at in 0..rho.len() {
             let rates = step::rate_flatness(power, flat[at], x[at], x_floor[at]);
             let own = step::completion_flatness(beta, z[at], z_floor[at]);
@@ -93,23 +98,22 @@ impl<T: Real> Rounds<T> {
     }
 
     #[inline(always)]
-    fn add_norms(&mut self, host: usize, model: &Model, norms: &mut Norms) {
-        let range = model.layout.sent_by(host);
-        let count = range.len();
-        let (x, z) = (&self.x[range.clone()], &self.z[range.clone()]);
-        let (y, rho) = (&self.y[range.clone()], &self.rho[range.clone()]);
-        let completions = &self.completions[range];
-        let turns = &mut self.scratch.steps[..count];
-        let old = &self.scratch.old[..count];
+    fn own_norms(&mut self, all: Range<usize>, own: Range<usize>) -> Norms {
+        let count = own.len();
+        let (x, z) = (&self.x[own.clone()], &self.z[own.clone()]);
+        let (y, rho) = (&self.y[own.clone()], &self.rho[own]);
+        let completions = &self.fixed.completions[all];
+        let scratch = &mut self.hand.rows;
+        let turns = &mut scratch.steps[..count];
+        let old = &scratch.old[..count];
         for at in 0..count {
             turns[at] = completions[at] * x[at] - z[at];
         }
-        norms.primal += sum_of_squares(turns);
+        let primal = sum_of_squares(turns);
         for at in 0..count {
             turns[at] = rho[at] * (z[at] - old[at]);
         }
-        norms.dual += sum_of_squares(turns);
-        norms.given += sum_of_squares(z);
-        norms.price += sum_of_squares(y);
+        let dual = sum_of_squares(turns);
+        Norms { primal, dual, used: 0.0, given: sum_of_squares(z), price: sum_of_squares(y) }
     }
 }

@@ -1,7 +1,10 @@
 //! From any positive rates to rates that fit every capacity.
+use super::answer::rise_step;
+use super::flow::{Flow, add_worth};
 use super::model::{Model, used};
 use super::problem::Coupling;
-use super::utility::{Power, Three, exp2_below_one, log2_above_one, with_power};
+use super::rises::{Load, Rises};
+use super::utility::{Power, Three, with_power};
 
 const MOST_STEPS: usize = 40;
 /// How much of an overload may be left, and how much of a capacity: scaling does the rest.
@@ -19,96 +22,57 @@ pub(super) struct Recovery {
     pub(super) raised: Vec<f64>,
     /// Largest use of a capacity, as a fraction of it.
     pub(super) most_used: f64,
-    /// Over senders: 1 over the marginal utility, and how the rate falls as it rises.
-    inverse_marginals: Vec<f64>,
-    answers: Vec<Answer>,
     /// Over receivers: marginal utility of a completion, later by how much its price rises (below 0
-    /// where nothing is to be found), or the factor of its host; slopes of the load.
+    /// where nothing is to be found), or the factor of its host.
     worth: Vec<f64>,
-    slopes: Vec<f64>,
+    /// Over what a host has.
+    loads: Vec<Load>,
+    fits: Vec<f64>,
     /// Over hosts: the load that is near enough.
     enough: Vec<f64>,
     over: Vec<bool>,
+    pub(super) flow: Flow,
+    rises: Rises,
 }
 
-/// How a sender lowers its rate when its marginal utility has to rise by a factor.
-///
-/// The marginal utility is a sum, `A t^-alpha + B t^-3` of what it was at a rate `t` times as high. At
-/// first the rate falls by its elasticity; far away it falls as the steeper of the two alone would let
-/// it, which never is too far.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Answer {
-    /// `1 / eta`.
-    inverse_elasticity: f64,
-    /// `-log2` of the steeper part, over its exponent; `1 / exponent` of it.
-    offset: f64,
-    steepest: f64,
+/// Rates and completions that fit, in rows.
+#[derive(Clone, Debug)]
+pub(super) struct Allocation {
+    pub(super) x: Vec<f64>,
+    pub(super) z: Vec<f64>,
+    pub(super) most_used: f64,
 }
 
-impl Answer {
-    /// `rate` and `completion` are the parts of the marginal utility.
-    pub(super) fn new(alpha: f64, rate: f64, completion: f64) -> Self {
-        let marginal = rate + completion;
-        let (exponent, part) = if alpha < 3.0 { (3.0, completion) } else { (alpha, rate) };
-        let offset = if part > 1e-12 * marginal {
-            log2_above_one(marginal / part) / exponent
-        } else {
-            f64::INFINITY
-        };
-        Self {
-            inverse_elasticity: marginal / (alpha * rate + 3.0 * completion),
-            offset,
-            steepest: 1.0 / exponent,
-        }
+impl Allocation {
+    /// Copies what was recovered.
+    pub(super) fn of(recovery: &Recovery) -> Self {
+        let Recovery { x, z, most_used, .. } = recovery;
+        Self { x: x.clone(), z: z.clone(), most_used: *most_used }
     }
 
-    /// As [`Self::new`], from the elasticity of the marginal utility, which tells its parts.
-    pub(super) fn of_elasticity(alpha: f64, elasticity: f64) -> Self {
-        let completion = if alpha == 3.0 { 0.0 } else { (elasticity - alpha) / (3.0 - alpha) };
-        let completion = completion.clamp(0.0, 1.0);
-        Self::new(alpha, 1.0 - completion, completion)
+    /// Copies what was recovered of the same problem, without a new buffer.
+    pub(super) fn take(&mut self, recovery: &Recovery) {
+        self.x.copy_from_slice(&recovery.x);
+        self.z.copy_from_slice(&recovery.z);
+        self.most_used = recovery.most_used;
     }
-
-    /// Returns the factor of the rate, and its elasticity there.
-    #[inline]
-    pub(super) fn at(&self, ratio: f64) -> (f64, f64) {
-        let log = log2_above_one(ratio);
-        let (first, far) = (log * self.inverse_elasticity, self.offset + log * self.steepest);
-        if first <= far {
-            (exp2_below_one(first), self.inverse_elasticity)
-        } else {
-            (exp2_below_one(far), self.steepest)
-        }
-    }
-}
-
-/// Returns how far an overloaded host raises its price next, from what its senders would use at the
-/// price that it has and how that falls with the price.
-///
-/// A Newton step towards the root of `load^-bend`, which is nearly straight, and concave: with inverse
-/// elasticities of at most `1 / bend` it is a mean of concave functions of the price, with a constant
-/// elasticity of substitution. So no step goes too far.
-pub(super) fn rise_step(load: f64, slope: f64, capacity: f64, bend: f64) -> f64 {
-    let ratio = load / capacity;
-    let power = if bend == 1.0 { ratio } else { ratio.powf(bend) };
-    load * (power - 1.0) / (-slope * bend)
 }
 
 impl Recovery {
     pub(super) fn new(model: &Model) -> Self {
-        let senders = || vec![0.0; model.layout.senders.len()];
         let hosts = model.layout.hosts;
         Self {
-            x: senders(),
+            x: vec![0.0; model.layout.senders.len()],
             z: vec![0.0; model.layout.receivers.len()],
             raised: vec![0.0; hosts],
             most_used: 0.0,
-            inverse_marginals: senders(),
-            answers: vec![Answer::default(); model.layout.senders.len()],
             worth: vec![0.0; model.layout.receivers.len()],
-            slopes: vec![0.0; model.layout.receivers.len()],
+            loads: vec![Load::default(); model.layout.widest()],
+            fits: vec![0.0; model.layout.widest()],
             enough: vec![0.0; hosts],
             over: vec![false; hosts],
+            flow: Flow::new(&model.layout),
+            rises: Rises::new(&model.layout),
         }
     }
 
@@ -123,7 +87,7 @@ impl Recovery {
             *into = x.min(limit);
         }
         self.fit_senders(model);
-        model.complete(&self.x, &mut self.z);
+        self.flow.complete(model, &self.x, &mut self.z);
         self.raised.fill(0.0);
         if self.find_overloads(model) {
             self.respond(model);
@@ -133,13 +97,6 @@ impl Recovery {
             self.leave_unused(model);
         }
         self.measure(model);
-    }
-
-    /// Takes over another's allocation.
-    pub(super) fn copy_from(&mut self, other: &Self) {
-        self.x.copy_from_slice(&other.x);
-        self.z.copy_from_slice(&other.z);
-        self.most_used = other.most_used;
     }
 
     fn fit_senders(&mut self, model: &Model) {
@@ -187,15 +144,10 @@ impl Recovery {
             let raised = self.raised[host];
             self.set_worth(model, host, |share| share * raised);
         }
-        for (sender, edges) in model.layout.sweep() {
-            let rises = model.layout.to[edges.clone()].iter().zip(&model.completions[edges]);
-            let rise: f64 = rises.map(|(to, part)| part * self.worth[*to as usize]).sum();
-            if rise > 0.0 {
-                let rise = rise * self.inverse_marginals[sender];
-                self.x[sender] *= self.answers[sender].at(1.0 + rise).0;
-            }
-        }
-        model.complete(&self.x, &mut self.z);
+        self.flow.fold(model, &self.worth, 0.0, add_worth);
+        self.rises.answer(&model.layout, self.flow.senders_mut(), model.alpha);
+        self.flow.copy_senders(&model.layout, &mut self.x);
+        self.flow.complete(model, &self.x, &mut self.z);
     }
 
     fn find_elasticities<P: Power>(&mut self, model: &Model, power: P) {
@@ -206,13 +158,8 @@ impl Recovery {
                 *worth = twice * Three.of_inverse(1.0 / z);
             }
         }
-        for (sender, edges) in model.layout.sweep() {
-            let rate = model.weights[sender] * power.of_inverse(1.0 / self.x[sender]);
-            let parts = model.layout.to[edges.clone()].iter().zip(&model.completions[edges]);
-            let completion: f64 = parts.map(|(to, part)| part * self.worth[*to as usize]).sum();
-            self.inverse_marginals[sender] = 1.0 / (rate + completion);
-            self.answers[sender] = Answer::new(power.alpha(), rate, completion);
-        }
+        self.flow.fold(model, &self.worth, 0.0, add_worth);
+        self.rises.set(model, power, &self.x, self.flow.senders());
     }
 
     /// Newton from no rise at all, for every host ([`rise_step`]).
@@ -223,7 +170,8 @@ impl Recovery {
                 let (over, raised) = (self.over[host], self.raised[host]);
                 self.set_worth(model, host, |share| if over { share * raised } else { -1.0 });
             }
-            self.load(model, step == 0);
+            self.flow.copy_worth(&model.layout, &self.worth);
+            self.rises.load(model, self.flow.receivers(), step == 0);
             let mut rises = false;
             for host in 0..model.layout.hosts {
                 if !self.over[host] {
@@ -248,44 +196,19 @@ impl Recovery {
         }
     }
 
-    /// What overloaded hosts would complete at their prices, and how that changes with the price; at
-    /// `first` no price has risen.
-    fn load(&mut self, model: &Model, first: bool) {
-        for host in 0..model.layout.hosts {
-            if self.over[host] {
-                let range = model.layout.received_by(host);
-                self.z[range.clone()].fill(0.0);
-                self.slopes[range].fill(0.0);
-            }
-        }
-        for (sender, edges) in model.layout.sweep() {
-            let (x, answer) = (self.x[sender], self.answers[sender]);
-            let inverse = self.inverse_marginals[sender];
-            for edge in edges {
-                let to = model.layout.to[edge] as usize;
-                let price = self.worth[to];
-                if price < 0.0 {
-                    continue;
-                }
-                let completions = model.completions[edge];
-                let ratio = 1.0 + completions * price * inverse;
-                let (factor, exponent) =
-                    if first { (1.0, answer.inverse_elasticity) } else { answer.at(ratio) };
-                let part = completions * x * factor;
-                self.z[to] += part;
-                self.slopes[to] -= part * exponent * completions * inverse / ratio;
-            }
-        }
-    }
-
-    /// What a host's completions use, and how that changes with its price.
-    fn load_of(&self, model: &Model, host: usize) -> (f64, f64) {
+    /// What a host's completions would use at its price, and how that changes with the price.
+    fn load_of(&mut self, model: &Model, host: usize) -> (f64, f64) {
         let cone = model.completion_row(host);
         let (mut slope, mut norm_slope) = (0.0, 0.0);
         let range = model.layout.received_by(host);
+        let loads = &mut self.loads[..range.len()];
+        self.rises.row(&model.layout, range.clone(), loads);
+        for (z, load) in self.z[range.clone()].iter_mut().zip(&*loads) {
+            *z = load.z;
+        }
         for (at, to) in range.clone().enumerate() {
             let share = Model::reserved(&model.completion_cone, to);
-            let change = self.slopes[to] * share;
+            let change = loads[at].slope * share;
             slope += share * change;
             norm_slope += cone
                 .map_or(0.0, |cone| cone.uncertain[at] * cone.uncertain[at] * self.z[to] * change);
@@ -306,11 +229,14 @@ impl Recovery {
         if !scales {
             return;
         }
-        for (sender, edges) in model.layout.sweep() {
-            let factors = model.layout.to[edges].iter().map(|to| self.worth[*to as usize]);
-            self.x[sender] *= factors.fold(1.0, f64::min);
+        self.flow.fold(model, &self.worth, 1.0, |least, _, fit| least.min(fit));
+        for host in 0..model.layout.hosts {
+            let senders = model.layout.sent_by(host);
+            let fits = &mut self.fits[..senders.len()];
+            model.layout.sending.to_rows(senders.clone(), self.flow.senders(), fits);
+            self.x[senders].iter_mut().zip(fits).for_each(|(x, fit)| *x *= *fit);
         }
-        model.complete(&self.x, &mut self.z);
+        self.flow.complete(model, &self.x, &mut self.z);
     }
 
     /// Spends what is left of completions where they are worth most: `z = max(P x, (2 beta / price)^(1/3))`.

@@ -1,8 +1,9 @@
 //! What a solve ends with.
 use super::model::{Model, Objective};
 use super::problem::{Problem, ProblemError};
-use super::recover::Recovery;
-use super::rounds::Residuals;
+use super::recover::{Allocation, Recovery};
+use super::state::Residuals;
+use std::num::NonZero;
 
 /// How a solve ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,7 +99,7 @@ impl Fitter {
     /// # Errors
     /// As [`Problem::check`].
     pub fn new(problem: &Problem) -> Result<Self, ProblemError> {
-        let model = Model::new(problem)?;
+        let model = Model::new(problem, NonZero::<usize>::MIN)?;
         let recovery = Recovery::new(&model);
         Ok(Self { model, recovery })
     }
@@ -123,7 +124,7 @@ impl Fitter {
 /// iterations, if not by the certificate.
 pub(super) fn assemble(
     model: &Model,
-    best: &Recovery,
+    best: &Allocation,
     bound: f64,
     enough: f64,
     done: (usize, Residuals),

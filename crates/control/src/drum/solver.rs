@@ -4,12 +4,13 @@ use super::layout::Layout;
 use super::model::{Model, Objective};
 use super::problem::{Problem, ProblemError, Sided};
 use super::real::Real;
-use super::recover::Recovery;
-use super::rounds::{Lost, Residuals, Rounds};
+use super::recover::{Allocation, Recovery};
 use super::solution::{HostPrices, Solution, Status, assemble, certified_gap};
 use super::start::{self, Start};
+use super::state::{Lost, Residuals, Rounds};
 use super::utility::with_power;
 use std::collections::BTreeMap;
+use std::num::NonZero;
 
 /// When to stop.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -24,11 +25,15 @@ pub struct Settings {
     pub residual: Option<f64>,
     /// Most iterations.
     pub iterations: usize,
+    /// Most threads: each does the steps of some hosts. What comes out does not depend on their number, and with one
+    /// alone no iteration allocates. A problem with few edges takes fewer.
+    pub threads: NonZero<usize>,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { start: Start::Local, gap: 1e-3, residual: None, iterations: 200 }
+        let threads = NonZero::<usize>::MIN;
+        Self { start: Start::Local, gap: 1e-3, residual: None, iterations: 200, threads }
     }
 }
 
@@ -47,16 +52,17 @@ impl Pairs {
     fn new(layout: &Layout) -> Self {
         let mut known = BTreeMap::new();
         let mut pairs = Self::default();
-        for (sender, edges) in layout.sweep() {
-            let from = layout.host_of_sender(sender);
-            for to in &layout.to[edges] {
-                let hosts = (from, layout.host_of_receiver(*to as usize));
-                let pair = *known.entry(hosts).or_insert_with(|| {
-                    pairs.hosts.push(hosts);
-                    pairs.hosts.len() as u32 - 1
-                });
-                pairs.of_edge.push(pair);
-            }
+        let senders: Vec<u32> = layout.sending.all(&layout.senders);
+        let receivers: Vec<u32> = layout.receiving.all(&layout.receivers);
+        let host_of = |application: u32| application as usize / layout.applications;
+        for (sender, edge) in layout.edges() {
+            let receiver = receivers[layout.to[edge] as usize];
+            let hosts = (host_of(senders[sender]), host_of(receiver));
+            let pair = *known.entry(hosts).or_insert_with(|| {
+                pairs.hosts.push(hosts);
+                pairs.hosts.len() as u32 - 1
+            });
+            pairs.of_edge.push(pair);
         }
         pairs
     }
@@ -64,8 +70,6 @@ impl Pairs {
 
 /// Distributed ADMM over all hosts (DRUM, Algorithm 1 where hosts do not depend on each other, else
 /// Algorithm 2), with iterates of type `T`.
-///
-/// No iteration allocates.
 #[derive(Clone, Debug)]
 pub struct Solver<T> {
     model: Model,
@@ -75,7 +79,7 @@ pub struct Solver<T> {
     recovery: Recovery,
     bounds: Bound,
     /// The best so far.
-    best: Recovery,
+    best: Allocation,
     objective: Objective,
     bound: f64,
     settings: Settings,
@@ -89,7 +93,7 @@ impl<T: Real> Solver<T> {
     /// # Errors
     /// As [`Problem::check`].
     pub fn new(problem: &Problem, settings: Settings) -> Result<Self, ProblemError> {
-        let model = Model::new(problem)?;
+        let model = Model::new(problem, settings.threads)?;
         let mut recovery = Recovery::new(&model);
         let point = start::point(&model, settings.start, &mut recovery);
         let objective = model.objective(&recovery.x, &recovery.z);
@@ -100,7 +104,7 @@ impl<T: Real> Solver<T> {
             model,
             rounds,
             pairs: Pairs::default(),
-            best: recovery.clone(),
+            best: Allocation::of(&recovery),
             recovery,
             bounds,
             objective,
@@ -124,7 +128,7 @@ impl<T: Real> Solver<T> {
     /// # Errors
     /// As [`Problem::check`], and [`ProblemError::Length`] if there are other applications or edges.
     pub fn change(&mut self, problem: &Problem) -> Result<(), ProblemError> {
-        let model = Model::new(problem)?;
+        let model = Model::new(problem, self.settings.threads)?;
         let same = [
             ("senders", model.layout.senders.len(), self.model.layout.senders.len()),
             ("receivers", model.layout.receivers.len(), self.model.layout.receivers.len()),
@@ -138,7 +142,7 @@ impl<T: Real> Solver<T> {
         }
         let mut point = self.rounds.carry(&self.model, &model);
         self.model = model;
-        point.answer(&self.model, &mut self.bounds);
+        point.answer(&self.model, &mut self.recovery.flow, &mut self.bounds);
         self.recovery.recover(&self.model, point.x.iter().copied());
         point.follow(&self.model, &self.recovery);
         self.rounds = Rounds::new(&self.model, &point);
@@ -156,11 +160,7 @@ impl<T: Real> Solver<T> {
 
     fn iterate_losing(&mut self, lost: Option<&Lost>) -> Residuals {
         let (model, rounds) = (&self.model, &mut self.rounds);
-        // The widest registers that this processor has.
-        let arch = pulp::Arch::new();
-        self.residuals = with_power!(model.alpha, power => {
-            arch.dispatch(|| rounds.round(model, power, lost))
-        });
+        self.residuals = with_power!(model.alpha, power => rounds.round(model, power, lost));
         self.iterations += 1;
         self.residuals
     }
@@ -203,7 +203,7 @@ impl<T: Real> Solver<T> {
     }
 
     fn keep(&mut self, objective: Objective) {
-        self.best.copy_from(&self.recovery);
+        self.best.take(&self.recovery);
         self.objective = objective;
     }
 
@@ -218,6 +218,7 @@ impl<T: Real> Solver<T> {
         let (model, rounds) = (&self.model, &self.rounds);
         let bound = self.bounds.bound(
             model,
+            &mut self.recovery.flow,
             |to| rounds.y[to].wide(),
             |sender| rounds.x[sender].wide(),
             |to| rounds.z[to].wide(),

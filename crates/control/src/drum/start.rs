@@ -2,7 +2,9 @@
 use super::bound::Bound;
 use super::direct::{HostProblem, Prices};
 use super::fill::Price;
+use super::flow::Flow;
 use super::model::{Cone, Model};
+use super::parts::{each, take};
 use super::problem::Coupling;
 use super::recover::Recovery;
 use super::utility::{completion_marginal, rate_at};
@@ -38,10 +40,10 @@ pub(super) struct Point {
 
 impl Point {
     /// Goes most of the way to the rates that are best for every host at the prices of completions.
-    pub(super) fn answer(&mut self, model: &Model, bounds: &mut Bound) {
+    pub(super) fn answer(&mut self, model: &Model, flow: &mut Flow, bounds: &mut Bound) {
         let before = self.x.clone();
         let prices = &self.y;
-        bounds.answer(model, |to| prices[to], &mut self.x, &mut self.sending);
+        bounds.answer(model, flow, |to| prices[to], &mut self.x, &mut self.sending);
         for (x, before) in self.x.iter_mut().zip(before) {
             *x = towards(model.alpha, before, *x);
         }
@@ -89,25 +91,22 @@ pub(super) struct LocalRows {
 }
 
 impl LocalRows {
-    /// `received`: how much a host receives for each unit that it sends.
-    pub(super) fn new(model: &Model, host: usize, received: f64) -> Self {
+    /// `own`: the [`Model::own_edges`]; `received`: how much a host receives for each unit that it sends.
+    pub(super) fn new(model: &Model, own: &[(f64, u32)], host: usize, received: f64) -> Self {
         let layout = &model.layout;
         let range = layout.sent_by(host);
         let (mut beta, mut send, mut complete) = (Vec::new(), Vec::new(), Vec::new());
         for sender in range.clone() {
             send.push(share(&model.send_cone, sender, range.len()));
-            let index = layout.senders[sender];
-            let own = layout
-                .out(sender)
-                .find(|edge| layout.receivers[layout.to[*edge] as usize] == index);
-            let own = own.map(|edge| {
-                let to = layout.to[edge] as usize;
-                let (cost, used) = local_use(model.beta[host], model.completions[edge], received);
-                let count = layout.received_by(host).len();
-                (cost, used * share(&model.completion_cone, to, count))
+            let (completions, to) = own[sender];
+            let (cost, used) = local_use(model.beta[host], completions, received);
+            let count = layout.received_by(host).len();
+            beta.push(cost);
+            complete.push(if completions > 0.0 {
+                used * share(&model.completion_cone, to as usize, count)
+            } else {
+                0.0
             });
-            beta.push(own.map_or(0.0, |(beta, _)| beta));
-            complete.push(own.map_or(0.0, |(_, complete)| complete));
         }
         Self { beta, send, complete }
     }
@@ -130,32 +129,50 @@ impl LocalRows {
     }
 }
 
+/// Sets where one host begins; returns its prices.
+fn begin_host(
+    model: &Model,
+    start: Start,
+    own: &[(f64, u32)],
+    host: usize,
+    x: &mut [f64],
+) -> Prices {
+    let layout = &model.layout;
+    if start == Start::Local {
+        let received = if layout.one_sided { 0.0 } else { ALONE_RECEIVES };
+        return LocalRows::new(model, own, host, received).solve(model, host, x).0;
+    }
+    for (x, weight) in x.iter_mut().zip(&model.weights[layout.sent_by(host)]) {
+        *x = rate_at(model.alpha, 1.0 / weight);
+    }
+    let used = super::model::used(model.send_row(host), x.len(), |at| x[at]);
+    x.iter_mut().for_each(|x| *x *= model.send_capacity[host] / used);
+    Prices::default()
+}
+
 pub(super) fn point(model: &Model, start: Start, recovery: &mut Recovery) -> Point {
     let layout = &model.layout;
     let mut x = vec![0.0; layout.senders.len()];
     let mut prices = vec![Prices::default(); layout.hosts];
-    for (host, prices) in prices.iter_mut().enumerate() {
-        let range = layout.sent_by(host);
-        if range.is_empty() {
-            continue;
-        }
-        if start == Start::Local {
-            let received = if layout.one_sided { 0.0 } else { ALONE_RECEIVES };
-            let rows = LocalRows::new(model, host, received);
-            *prices = rows.solve(model, host, &mut x[range]).0;
-        } else {
-            for sender in range.clone() {
-                x[sender] = rate_at(model.alpha, 1.0 / model.weights[sender]);
+    let own = if start == Start::Local { model.own_edges() } else { Vec::new() };
+    let (mut rates, mut of_hosts) = (&mut x[..], &mut prices[..]);
+    let shares = layout.parts.iter().map(|part| {
+        let hosts = part.hosts.clone();
+        let rates = take(&mut rates, layout.sent_by_all(hosts.clone()).len());
+        (hosts.clone(), rates, take(&mut of_hosts, hosts.len()))
+    });
+    each(shares, |(hosts, mut x, prices)| {
+        for (host, prices) in hosts.zip(prices) {
+            let x = take(&mut x, layout.sent_by(host).len());
+            if !x.is_empty() {
+                *prices = begin_host(model, start, &own, host, x);
             }
-            let row = &mut x[range];
-            let used = super::model::used(model.send_row(host), row.len(), |at| row[at]);
-            row.iter_mut().for_each(|x| *x *= model.send_capacity[host] / used);
         }
-    }
+    });
     recovery.recover(model, x.iter().copied());
     x.copy_from_slice(&recovery.x);
     let mut z = vec![0.0; layout.receivers.len()];
-    model.complete(&x, &mut z);
+    recovery.flow.complete(model, &x, &mut z);
     let y = if start == Start::Local {
         local_prices(model, &mut prices, recovery, &z)
     } else {

@@ -42,10 +42,17 @@ impl<T: Real> Sender<T> {
     /// Adds an edge.
     #[inline(always)]
     pub(super) fn add(&mut self, rho: T, completions: T, told: Told<T>) {
-        let weight = rho * completions;
-        self.a += weight * completions;
-        self.b += completions * told.price - weight * told.value;
+        let (a, b) = edge_slopes(rho, completions, told.price, told.value);
+        self.a += a;
+        self.b += b;
     }
+}
+
+/// What an edge adds to the coefficients of its sender.
+#[inline(always)]
+pub(super) fn edge_slopes<T: Real>(rho: T, completions: T, price: T, value: T) -> (T, T) {
+    let weight = rho * completions;
+    (weight * completions, completions * price - weight * value)
 }
 
 /// Inverse curvature of a sender's utility, `factor x^(alpha+1)`, no nearer to 0 than `floor`; `factor`
@@ -135,6 +142,9 @@ pub(super) struct Scratch<T> {
     pub(super) steps: Vec<T>,
     pub(super) old: Vec<T>,
     pub(super) relaxed: Vec<T>,
+    /// What edges added up to.
+    pub(super) slopes: Vec<Sender<T>>,
+    pub(super) sums: Vec<Receiver<T>>,
     wide: [Vec<f64>; 4],
 }
 
@@ -149,6 +159,8 @@ impl<T: Real> Scratch<T> {
             steps: row(),
             old: row(),
             relaxed: row(),
+            slopes: vec![Sender::default(); widest],
+            sums: vec![Receiver::default(); widest],
             wide: [wide(), wide(), wide(), wide()],
         }
     }

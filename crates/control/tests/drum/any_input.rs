@@ -82,7 +82,7 @@ fn run<T: Real>(problem: &Problem, start: Start) {
 }
 
 fn run_until<T: Real>(problem: &Problem, start: Start, residual: Option<f64>) {
-    let settings = Settings { start, gap: 1e-6, residual, iterations: 60 };
+    let settings = Settings { start, gap: 1e-6, residual, iterations: 60, ..Settings::default() };
     match Solver::<T>::new(problem, settings) {
         Err(error) => assert!(!error.to_string().is_empty()),
         Ok(mut solver) => {

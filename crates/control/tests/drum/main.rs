@@ -8,4 +8,5 @@ mod hosts;
 mod independent;
 mod oracle;
 mod rounds;
+mod threads;
 mod working;

@@ -1,6 +1,6 @@
 //! An application that sends from this host, and what it sends to.
 use super::MOST_MISSES;
-use crate::drum::recover::Answer;
+use crate::drum::answer::Answer;
 use crate::drum::step::{self, KAPPA, Sender, Told};
 use crate::drum::utility::{marginal, with_power};
 use std::collections::BTreeMap;
