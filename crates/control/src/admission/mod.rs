@@ -50,6 +50,7 @@ mod level;
 mod lower;
 mod message;
 mod part;
+mod patience;
 mod plan;
 mod pool;
 mod quad;

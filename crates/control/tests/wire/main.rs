@@ -2,6 +2,7 @@
 mod corpus;
 mod ends;
 mod hostile;
+mod paper;
 mod rates;
 mod samples;
 mod seals;

@@ -34,20 +34,27 @@ struct Source {
     wake_ns: u64,
 }
 
-struct World {
+pub(crate) struct World {
     controller: ControllerSide,
     control_ns: u64,
     sources: Vec<Source>,
     due: BinaryHeap<Reverse<(u64, u64, usize, Due)>>,
     count: u64,
     now_ns: u64,
-    joins: bool,
+    /// Sources always have frames, and whether those that wait share a request.
+    always: Option<bool>,
     /// When chunks arrive: from, until, the rate.
     arrivals: Vec<(u64, u64, u64)>,
+    /// What the controller has to do: datagrams that come, those that it sends, and times that are due.
+    pub(crate) work: [u64; 3],
 }
 
 impl World {
-    fn new(sources: usize, link_bps: u64, joins: bool) -> Self {
+    pub(crate) fn new(
+        sources: usize,
+        (link_bps, device_bps): (u64, u64),
+        always: Option<bool>,
+    ) -> Self {
         let link = LinkConfig::new(link_bps);
         let config = Config::new(vec![link], vec![vec![LinkId(0)]], Rules::deadline());
         let source = |_| Source {
@@ -63,11 +70,12 @@ impl World {
             due: BinaryHeap::new(),
             count: 0,
             now_ns: SECOND,
-            joins,
+            always,
             arrivals: Vec::new(),
+            work: [0; 3],
         };
         for at in 0..sources {
-            let devices = vec![DeviceSpec::new(SourceId(0), PathId(0), ClassId(1), link_bps)];
+            let devices = vec![DeviceSpec::new(SourceId(0), PathId(0), ClassId(1), device_bps)];
             let (source, root, round_trip_ns) = (at as u32, ROOT, 2 * WAY_NS);
             world.control(controller_side::Input::Register {
                 source: SourceId(source),
@@ -84,21 +92,28 @@ impl World {
 
     /// Lets a source have frames.
     fn fill(&mut self, at: usize) {
+        let Some(joins) = self.always else { return };
         let waiting = |source: &Source| -> u64 { source.left.values().sum() };
         while waiting(&self.sources[at]) < FRAMES as u64 * FRAME_BYTES {
             let source = &mut self.sources[at];
             let last = LocalId { device: 0, number: source.number };
-            if self.joins && source.side.may_join(last, FRAME_BYTES, 0) {
+            if joins && source.side.may_join(last, FRAME_BYTES, 0) {
                 *source.left.entry(last.number).or_default() += FRAME_BYTES;
                 self.tell(at, source_side::Input::Join { id: last, bytes: FRAME_BYTES });
                 continue;
             }
-            source.number += 1;
-            let id = LocalId { device: 0, number: source.number };
-            source.left.insert(id.number, FRAME_BYTES);
-            let (bytes, ahead_bytes, age_ns, class) = (FRAME_BYTES, 0, 0, 1);
-            self.tell(at, source_side::Input::Ask { id, bytes, ahead_bytes, age_ns, class });
+            self.ask(at, FRAME_BYTES);
         }
+    }
+
+    /// Lets a source have a frame.
+    pub(crate) fn ask(&mut self, at: usize, bytes: u64) {
+        let source = &mut self.sources[at];
+        source.number += 1;
+        let id = LocalId { device: 0, number: source.number };
+        source.left.insert(id.number, bytes);
+        let (ahead_bytes, age_ns, class) = (0, 0, 1);
+        self.tell(at, source_side::Input::Ask { id, bytes, ahead_bytes, age_ns, class });
     }
 
     fn post(&mut self, at_ns: u64, source: usize, due: Due) {
@@ -124,6 +139,7 @@ impl World {
                 | controller_side::Output::Working { .. }) => panic!("{wrong:?}"),
             }
         }
+        self.work[1] += told.len() as u64;
         for (at, bytes) in told {
             self.post(self.now_ns + WAY_NS, at, Due::ToSource(at, bytes));
         }
@@ -162,7 +178,7 @@ impl World {
     }
 
     /// Lets a time pass.
-    fn pass(&mut self, time_ns: u64) {
+    pub(crate) fn pass(&mut self, time_ns: u64) {
         let end_ns = self.now_ns + time_ns;
         loop {
             let wakes_ns = self.sources.iter().map(|source| source.wake_ns).min();
@@ -176,6 +192,7 @@ impl World {
                 let Some(Reverse((_, _, at, due))) = self.due.pop() else { return };
                 match due {
                     Due::ToController(bytes) => {
+                        self.work[0] += 1;
                         let from = SocketAddr::new(address().ip(), at as u16);
                         self.control(controller_side::Input::Datagram { from, bytes: &bytes });
                     }
@@ -189,6 +206,7 @@ impl World {
                     }
                 }
             } else if self.control_ns <= self.now_ns {
+                self.work[2] += 1;
                 self.control(controller_side::Input::Timeout);
             } else {
                 for at in 0..self.sources.len() {
@@ -216,7 +234,7 @@ impl World {
 }
 
 fn used(sources: usize, link_bps: u64, joins: bool) -> f64 {
-    let mut world = World::new(sources, link_bps, joins);
+    let mut world = World::new(sources, (link_bps, link_bps), Some(joins));
     world.pass(3 * SECOND);
     world.used(2 * SECOND, link_bps)
 }

@@ -325,7 +325,9 @@ impl ControllerSide {
         if let Some(to) = self.write() {
             return Output::Transmit { to, bytes: &self.buffer };
         }
-        let due = [self.controller_due_ns, self.timers.next_ns()];
+        let patience_ns = self.controller.patience_ns();
+        let control_ns = self.controller_due_ns.map(|due_ns| due_ns.saturating_add(patience_ns));
+        let due = [control_ns, self.timers.next_ns()];
         Output::Timeout(due.into_iter().flatten().min())
     }
 

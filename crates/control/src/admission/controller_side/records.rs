@@ -217,6 +217,7 @@ impl ControllerSide {
         if let Some(session) = self.sessions.get_mut(&source) {
             session.ended.insert(session.datagrams, key);
         }
+        self.unwatch(source);
         self.answer(source, record, Told::Ended);
     }
 

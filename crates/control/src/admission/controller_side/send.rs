@@ -52,7 +52,7 @@ impl ControllerSide {
 
 impl Session {
     fn take_records(&mut self, now_ns: u64) -> Vec<ControllerRecord> {
-        let mut records = Vec::with_capacity(RECORDS_MAX);
+        let mut records = Vec::new();
         while records.len() < RECORDS_MAX {
             let Some(record) = self.work.answers.pop() else { break };
             records.push(record);
@@ -61,7 +61,7 @@ impl Session {
             let key = self.work.ready.swap_remove(0);
             let Self { work, clock, .. } = self;
             let Some(entry) = work.entries.get_mut(&key) else { continue };
-            entry.ready = false;
+            (entry.ready, entry.told) = (false, entry.heard);
             entry.sent_ns = std::mem::take(&mut entry.unsent).then_some(now_ns);
             let ask = std::mem::take(&mut entry.asks) && entry.is_unseen();
             records.push(ControllerRecord { ask, ..record(key, entry, clock) });

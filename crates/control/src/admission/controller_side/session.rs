@@ -185,6 +185,14 @@ impl ControllerSide {
         }
     }
 
+    /// Looks after a source only when it would be forgotten, if it wants nothing any more.
+    pub(super) fn unwatch(&mut self, source: SourceId) {
+        let Some(session) = self.sessions.get(&source) else { return };
+        if let Some(timer) = session.silence.filter(|_| session.work.entries.is_empty()) {
+            self.timers.reset(timer, session.heard_ns.saturating_add(FORGET_NS));
+        }
+    }
+
     pub(super) fn silence_due(&mut self, source: SourceId) {
         let (now_ns, lease_ns) = (self.now_ns, self.lease_ns);
         let Some(session) = self.sessions.get_mut(&source) else { return };

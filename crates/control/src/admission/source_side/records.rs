@@ -166,9 +166,11 @@ impl SourceSide {
 fn tell(id: LocalId, transfer: &mut Transfer, now_ns: u64, repeat_ns: u64) -> SourceRecord {
     transfer.ready = false;
     let is_first = transfer.acked < transfer.revision && transfer.repeat.is_none();
+    // What ends before this would be repeated says so then.
+    let is_asked = is_first && !transfer.ends_before(now_ns.saturating_add(repeat_ns));
     if is_first {
         transfer.repeat = Some(Repeat::new(now_ns, repeat_ns));
-        transfer.told_ns = Some(now_ns);
+        transfer.told_ns = is_asked.then_some(now_ns);
     }
     let state = transfer.state(now_ns);
     SourceRecord {
@@ -177,7 +179,7 @@ fn tell(id: LocalId, transfer: &mut Transfer, now_ns: u64, repeat_ns: u64) -> So
         revision: transfer.revision,
         seen: transfer.seen,
         // An answer that asks would be answered, and so for ever.
-        ask: std::mem::take(&mut transfer.asks) || is_first,
+        ask: std::mem::take(&mut transfer.asks) || is_asked,
         obeys: transfer.obeys(),
         finish: transfer.finish && !matches!(state, SourceState::Done | SourceState::Cancelled),
         state,

@@ -1,4 +1,5 @@
 //! A transfer at its source: its windows, how far it is, what the controller knows of it.
+mod end;
 mod growth;
 
 use super::flight::Flight;
@@ -12,8 +13,6 @@ use std::collections::VecDeque;
 const IN_FLIGHT_LEAST: usize = 2;
 /// A part of a chunk that is worth a WRITE, where a whole one does not fit.
 const PART_BYTES_MIN: u64 = 1 << 16;
-/// A window that is longer than what was begun in it, by one such part of that at least, ends sooner.
-const SPARE_PARTS: u64 = 64;
 /// How late a chunk may begin and still count as begun in time.
 const LATE_NS: u64 = 200_000;
 
@@ -374,22 +373,6 @@ impl Transfer {
             }
         }
         None
-    }
-
-    /// Lets the window end when what has begun has left, if that is all and worth a message: the next one begins then.
-    fn end_window(&mut self, now_ns: u64, flight: Flight) -> bool {
-        let is_heard = flight.is_heard(now_ns, self.busy_ns);
-        let is_all = self.left_bytes == 0 && self.next.is_none() && is_heard;
-        let Some(window) = self.window.as_mut().filter(|_| is_all) else { return false };
-        let spare_ns = window.until_ns.saturating_sub(self.busy_ns);
-        let used_ns = self.busy_ns.saturating_sub(window.from_ns);
-        if spare_ns == 0 || spare_ns < used_ns / SPARE_PARTS {
-            return false;
-        }
-        window.until_ns = self.busy_ns;
-        (self.progress_ns, self.confirms) = (None, false);
-        self.revise();
-        true
     }
 
     /// Returns whether its window is not long enough any more, since the chunk that has just begun was late, or there is more than
