@@ -1,5 +1,5 @@
 //! Datagrams on their way out: several in one system call.
-use rustix::net::{MMsgHdr, SendAncillaryBuffer, SendFlags, SocketAddrAny, sendmmsg};
+use rustix::net::{MMsgHdr, SendAncillaryBuffer, SendFlags, SocketAddrAny, sendmmsg, sendto};
 use std::array;
 use std::io::IoSlice;
 use std::net::{SocketAddr, UdpSocket};
@@ -30,10 +30,18 @@ impl Outbox {
     }
 
     pub(crate) fn flush(&mut self, socket: &UdpSocket) {
-        let count = self.to.len();
-        if count == 0 {
-            return;
+        match &self.to[..] {
+            [] => return,
+            [to] => {
+                let _ = sendto(socket, &self.datagrams[0], SendFlags::DONTWAIT, to);
+            }
+            _ => self.send_all(socket),
         }
+        self.to.clear();
+    }
+
+    fn send_all(&self, socket: &UdpSocket) {
+        let count = self.to.len();
         let slices: [_; BATCH] = array::from_fn(|at| [IoSlice::new(&self.datagrams[at])]);
         let mut controls: [_; BATCH] = array::from_fn(|_| SendAncillaryBuffer::default());
         let parts = self.to.iter().zip(&slices).zip(&mut controls);
@@ -46,7 +54,5 @@ impl Outbox {
             let result = sendmmsg(socket, &mut messages[sent..], SendFlags::DONTWAIT);
             sent += result.unwrap_or(1).max(1);
         }
-        drop(messages);
-        self.to.clear();
     }
 }

@@ -131,6 +131,13 @@ pub(crate) struct Grants {
     giving_up: Option<GivingUp>,
 }
 
+/// What the thread has to look at.
+#[derive(Clone, Copy)]
+struct Came {
+    datagrams: bool,
+    commands: bool,
+}
+
 /// It grants nothing more; what comes when most of what it granted is over.
 enum GivingUp {
     /// It ends, and says how long the rest may still be used.
@@ -174,21 +181,22 @@ impl Grants {
 
     pub(crate) fn run(mut self) {
         let mut buffer = [0; DATAGRAM_BYTES_MAX];
+        let mut came = Came { datagrams: true, commands: true };
         loop {
-            while let Ok(command) = self.commands.try_recv() {
+            while came.commands
+                && let Ok(command) = self.commands.try_recv()
+            {
                 if !self.obey(command) {
                     return;
                 }
             }
-            let all = self.receive(&mut buffer);
+            let all = !came.datagrams || self.receive(&mut buffer);
             self.side.handle(self.now_ns(), Input::Timeout);
             self.drain();
             if self.has_given_up() {
                 return;
             }
-            if all {
-                self.sleep();
-            }
+            came = if all { self.sleep() } else { Came { datagrams: true, commands: true } };
         }
     }
 
@@ -271,8 +279,8 @@ impl Grants {
         }
     }
 
-    /// Sleeps until something comes or is due.
-    fn sleep(&self) {
+    /// Sleeps until something comes or is due; returns what has come.
+    fn sleep(&self) -> Came {
         let now_ns = self.now_ns();
         let hand_over_ns = self.giving_up.as_ref().map(|_| self.side.hand_over_ns());
         let due_ns = self.due_ns.into_iter().chain(hand_over_ns).min();
@@ -282,9 +290,12 @@ impl Grants {
             [PollFd::new(&self.socket, PollFlags::IN), PollFd::new(&*self.bell, PollFlags::IN)];
         // A signal ends it early.
         let _ = poll(&mut ready, Timespec::try_from(left.min(LONG)).ok().as_ref());
-        if ready[1].revents().contains(PollFlags::IN) {
+        // An error of the socket is taken as a datagram is.
+        let [datagrams, commands] = ready.map(|one| !one.revents().is_empty());
+        if commands {
             let _ = rustix::io::read(&self.bell, &mut [0_u8; 8]);
         }
+        Came { datagrams, commands }
     }
 
     /// Does what it is told; returns whether it goes on.
