@@ -1,12 +1,22 @@
 //! What is due when: a heap in which every timer knows its place, so that it can be taken out.
 use super::{NONE, quad};
+use std::num::NonZeroU32;
 
 /// A timer that was set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct TimerId(u32);
+pub(super) struct TimerId(NonZeroU32);
 
 impl TimerId {
-    pub(super) const NONE: Self = Self(NONE);
+    pub(super) const NONE: Self = Self(NonZeroU32::MAX);
+
+    /// One more than its place, so that an option of it takes no more memory.
+    const fn new(id: u32) -> Self {
+        Self(NonZeroU32::MIN.saturating_add(id))
+    }
+
+    const fn id(self) -> u32 {
+        self.0.get() - 1
+    }
 }
 
 /// What has a rank among those that are due at the same time: the lowest first.
@@ -58,17 +68,17 @@ impl<T: Copy + Ranked> Timers<T> {
         self.heap.push(entry);
         let (last, places) = (self.heap.len() - 1, &mut self.places);
         quad::rise(&mut self.heap, last, entry, |entry, at| note(places, entry, at));
-        TimerId(id)
+        TimerId::new(id)
     }
 
     /// Returns when a timer comes that has not come.
-    pub(super) fn due_ns(&self, TimerId(id): TimerId) -> u64 {
-        due_ns(self.heap[self.places[id as usize] as usize])
+    pub(super) fn due_ns(&self, timer: TimerId) -> u64 {
+        due_ns(self.heap[self.places[timer.id() as usize] as usize])
     }
 
     /// Sets a timer that has not come to another time.
-    pub(super) fn reset(&mut self, TimerId(id): TimerId, due_ns: u64) {
-        let place = self.places[id as usize] as usize;
+    pub(super) fn reset(&mut self, timer: TimerId, due_ns: u64) {
+        let place = self.places[timer.id() as usize] as usize;
         let entry = self.heap[place];
         let moved = (u128::from(due_ns) << 64) | (entry & u128::from(u64::MAX));
         let (heap, places) = (&mut self.heap, &mut self.places);
@@ -81,9 +91,9 @@ impl<T: Copy + Ranked> Timers<T> {
     }
 
     /// Takes a timer out that has not come.
-    pub(super) fn remove(&mut self, TimerId(id): TimerId) {
-        let place = self.places[id as usize] as usize;
-        let there = self.heap.get(place).is_some_and(|entry| timer(*entry) == id);
+    pub(super) fn remove(&mut self, one: TimerId) {
+        let place = self.places[one.id() as usize] as usize;
+        let there = self.heap.get(place).is_some_and(|entry| timer(*entry) == one.id());
         debug_assert!(there, "a timer is taken out once");
         if there {
             self.take(place);

@@ -58,7 +58,7 @@ impl Kept {
 pub(super) struct ClockMap {
     points: [Kept; POINTS],
     /// The datagram that came last, as the least of a period may be old.
-    last: Point,
+    last: Kept,
     /// The drift of the source's clock, and how wrong that may be.
     slope: f64,
     doubt: f64,
@@ -76,8 +76,17 @@ struct Mapped {
 impl ClockMap {
     /// `spread_ns` is how much delays differ.
     pub(super) fn new(spread_ns: u64) -> Self {
-        let (points, last) = ([Kept::default(); POINTS], Point::default());
+        let (points, last) = ([Kept::default(); POINTS], Kept::default());
         Self { points, last, slope: 0.0, doubt: DRIFT_MAX, spread_ns }
+    }
+
+    /// Returns the same map, of a source whose delays differ by this much.
+    pub(super) fn with_spread_ns(self, spread_ns: u64) -> Self {
+        Self { spread_ns, ..self }
+    }
+
+    pub(super) const fn spread_ns(&self) -> u64 {
+        self.spread_ns
     }
 
     /// Notes a datagram. Returns by how much it was held up more than others.
@@ -86,7 +95,7 @@ impl ClockMap {
         let period = arrival_ns / PERIOD_NS;
         let at = (period % POINTS as u64) as usize;
         let new = Point { count: 1, arrival_ns, offset_ns };
-        self.last = new;
+        self.last = Kept::new(&new);
         let slope = self.slope;
         let mut known = self.points[at].point(period);
         if known.count == 0 || known.period() != period {
@@ -148,7 +157,8 @@ impl ClockMap {
             let offset_ns = extended(&point, self.slope, at_ns).saturating_add(doubt_ns);
             Mapped { offset_ns, doubt_ns: 2 * doubt_ns.unsigned_abs() }
         };
-        let points = self.points(self.last.period()).chain([self.last]);
+        let last = self.last.point(at_ns / PERIOD_NS);
+        let points = self.points(last.period()).chain([last]);
         let points = points.filter(|point| point.count > 0);
         points.map(bound).min_by_key(|mapped| mapped.offset_ns)
     }

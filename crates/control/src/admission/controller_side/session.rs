@@ -26,7 +26,6 @@ pub(super) struct Session {
     pub(super) round_trip: RoundTrip,
     /// What its devices are registered with.
     pub(super) delay_ns: u64,
-    guard_ns: u64,
     pub(super) devices: Devices,
     pub(super) work: Work,
     /// The newest renewal that came.
@@ -81,7 +80,6 @@ impl ControllerSide {
             clock: ClockMap::new(guard_ns),
             round_trip: RoundTrip::new(self.now_ns, round_trip_ns),
             delay_ns: round_trip_ns.max(guard_ns),
-            guard_ns,
             devices: Devices::default(),
             work: Work::default(),
             renewal: 0,
@@ -98,7 +96,7 @@ impl ControllerSide {
         if let Some(before) = self.sessions.remove(&source) {
             // The same process: its clock, its transfers and what it was told stand.
             session.devices = before.devices;
-            session.clock = before.clock;
+            session.clock = before.clock.with_spread_ns(guard_ns);
             // What has ended is said under earlier keys only.
             session.work = before.work;
             session.work.answers.clear();
@@ -160,7 +158,7 @@ impl ControllerSide {
         session.clock.sample(now_ns, header.stamp_ns);
         session.ended.expire(session.datagrams);
         let least_ns = session.round_trip.least_ns().min(ROUND_TRIP_NS_MAX);
-        let delay_ns = least_ns.max(session.guard_ns);
+        let delay_ns = least_ns.max(session.clock.spread_ns());
         if delay_ns > session.delay_ns / 4 * 5 || delay_ns < session.delay_ns / 4 * 3 {
             session.delay_ns = delay_ns;
             self.control(Input::Delay { source, delay_ns });
