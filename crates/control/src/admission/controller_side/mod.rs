@@ -363,7 +363,7 @@ impl ControllerSide {
             return self.hint(from, &header);
         };
         let mut records = std::mem::take(&mut self.records);
-        match session.opener.open(bytes, &mut records) {
+        match session.codes.open(bytes, &mut records) {
             Ok(_) => {
                 self.counts.opened += 1;
                 self.hear(source, from, &header);

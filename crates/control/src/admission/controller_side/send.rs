@@ -36,7 +36,7 @@ impl ControllerSide {
             }
             let more = !session.work.ready.is_empty() || !session.work.answers.is_empty();
             let ids = (term, source.0, now_ns);
-            let sealed = session.seal.seal(ids, &records, &mut self.buffer);
+            let sealed = session.codes.seal(ids, &records, &mut self.buffer);
             if more {
                 self.enqueue(source);
             }

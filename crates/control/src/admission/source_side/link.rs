@@ -2,7 +2,7 @@
 use super::SourceSide;
 use super::transfer::Course;
 use crate::admission::round_trip::RoundTrip;
-use crate::admission::wire::{ControllerRecord, Header, Opener, ROOT_BYTES, Seal, SourceRecord};
+use crate::admission::wire::{Codes, ControllerRecord, Header, ROOT_BYTES, SourceRecord};
 
 /// Datagrams that show the controller how the clock runs.
 const PROBES: u8 = 8;
@@ -18,8 +18,7 @@ const HINT_NS_MAX: u64 = 2_000_000_000;
 #[derive(Debug)]
 pub(super) struct Link {
     pub(super) source: u32,
-    pub(super) seal: Seal<SourceRecord>,
-    pub(super) opener: Opener<ControllerRecord>,
+    pub(super) codes: Codes<SourceRecord, ControllerRecord>,
     pub(super) round_trip: RoundTrip,
     probes: u8,
     probe_ns: u64,
@@ -35,8 +34,7 @@ impl Link {
     ) -> Self {
         Self {
             source,
-            seal: Seal::new(root),
-            opener: Opener::new(root),
+            codes: Codes::new(root),
             round_trip: RoundTrip::new(now_ns, round_trip_ns),
             probes: PROBES,
             probe_ns: now_ns,

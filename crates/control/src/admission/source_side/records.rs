@@ -21,7 +21,7 @@ impl SourceSide {
         }
         let Some(link) = &mut self.link else { return };
         let mut records: Vec<ControllerRecord> = Vec::new();
-        if link.opener.open(bytes, &mut records).is_err() || header.source != link.source {
+        if link.codes.open(bytes, &mut records).is_err() || header.source != link.source {
             self.counts.refused += 1;
             return;
         }
@@ -148,7 +148,7 @@ impl SourceSide {
             return false;
         }
         let ids = (self.term, link.source, now_ns);
-        if link.seal.seal(ids, &records, &mut self.buffer).is_err() {
+        if link.codes.seal(ids, &records, &mut self.buffer).is_err() {
             self.link = None;
             self.register();
             return false;

@@ -54,7 +54,7 @@ impl Standby {
             return;
         }
         let mut records: Vec<ControllerRecord> = Vec::new();
-        let is_opened = self.link.opener.open(bytes, &mut records).is_ok();
+        let is_opened = self.link.codes.open(bytes, &mut records).is_ok();
         if is_opened && header.source == self.link.source && header.term > self.term {
             self.leads = Some(header.term);
         }
@@ -75,7 +75,7 @@ impl Standby {
         self.link.note_sent(now_ns);
         let ids = (self.term, self.link.source, now_ns);
         let none: [SourceRecord; 0] = [];
-        match self.link.seal.seal(ids, &none, &mut self.buffer) {
+        match self.link.codes.seal(ids, &none, &mut self.buffer) {
             Ok(()) => StandbyOutput::Transmit(&self.buffer),
             Err(_) => StandbyOutput::Register,
         }

@@ -16,24 +16,23 @@ pub enum Direction {
     ToSource,
 }
 
-/// The keys of one direction: made when they are needed, as a key takes five times as much memory as the root.
+/// What all keys of a session are made from, when they are needed: a key takes five times as much memory.
 #[derive(Clone)]
-pub(super) struct Keys {
-    root: [u8; ROOT_BYTES],
-    direction: Direction,
+pub(super) struct Root(pub(super) [u8; ROOT_BYTES]);
+
+impl std::fmt::Debug for Root {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Root")
+    }
 }
 
-impl Keys {
-    pub(super) fn new(root: &[u8; ROOT_BYTES], direction: Direction) -> Self {
-        Self { root: *root, direction }
-    }
-
-    pub(super) fn epoch(&self, epoch: u8) -> Key {
-        let direction = match self.direction {
+impl Root {
+    pub(super) fn key(&self, direction: Direction, epoch: u8) -> Key {
+        let direction = match direction {
             Direction::ToController => 1,
             Direction::ToSource => 2,
         };
-        let root = hmac::Key::new(hmac::HMAC_SHA256, &self.root);
+        let root = hmac::Key::new(hmac::HMAC_SHA256, &self.0);
         let mut context = hmac::Context::with_key(&root);
         context.update(LABEL);
         context.update(&[direction, epoch]);

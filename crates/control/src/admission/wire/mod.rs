@@ -6,6 +6,7 @@
 //!
 //! [`Seal`] writes datagrams with a code that only the two ends can make; [`Opener`] refuses all others, and
 //! those that it has opened already. What they refuse changes nothing.
+mod codes;
 mod fields;
 mod header;
 mod key;
@@ -14,6 +15,7 @@ mod record;
 mod replay;
 mod seal;
 
+pub(super) use codes::Codes;
 pub use header::{HEADER_BYTES, Header, HeaderError, Kind, VERSION, hint, probe};
 pub use key::{Direction, ROOT_BYTES};
 pub use reason::Reason;

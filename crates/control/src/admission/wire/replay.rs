@@ -20,6 +20,11 @@ impl Window {
         Self { end: 0, seen: None }
     }
 
+    /// Returns the newest number that has come; 0 before the first.
+    pub(super) const fn newest(&self) -> u64 {
+        self.end.saturating_sub(1)
+    }
+
     /// Returns whether a number is new, without noting it.
     pub(super) fn is_new(&self, number: u64) -> bool {
         if number >= self.end {

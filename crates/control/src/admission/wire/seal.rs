@@ -1,6 +1,6 @@
 //! Datagrams with their codes: written by one end, opened by the other, each once.
 use super::header::{HEADER_BYTES, Header, HeaderError, Kind, SIGNED_BYTES};
-use super::key::{Direction, Key, Keys, ROOT_BYTES};
+use super::key::{Direction, Key, ROOT_BYTES, Root};
 use super::record::{Code, RECORD_BYTES, RECORDS_MAX, RecordError};
 use super::replay::Window;
 use std::marker::PhantomData;
@@ -55,7 +55,12 @@ pub enum OpenError {
 
 /// Writes the datagrams of one end.
 pub struct Seal<R> {
-    keys: Keys,
+    root: Root,
+    writing: Writing<R>,
+}
+
+/// How far the datagrams are that one end writes.
+pub(super) struct Writing<R> {
     /// Of this epoch, from the first datagram on: most ends of a controller have nothing to say.
     key: Option<Box<Key>>,
     epoch: u8,
@@ -67,7 +72,13 @@ pub struct Seal<R> {
 
 impl<R> std::fmt::Debug for Seal<R> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Seal({}:{})", self.epoch, self.sequence)
+        write!(f, "Seal({:?})", self.writing)
+    }
+}
+
+impl<R> std::fmt::Debug for Writing<R> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}:{}", self.epoch, self.sequence)
     }
 }
 
@@ -75,20 +86,14 @@ impl<R: Code> Seal<R> {
     /// Makes the writing end of a session.
     #[must_use]
     pub fn new(root: &[u8; ROOT_BYTES]) -> Self {
-        let keys = Keys::new(root, R::DIRECTION);
-        let (epoch, sequence, sequence_max) = (0, 0, u32::MAX);
-        Self { keys, key: None, epoch, sequence, sequence_max, records: PhantomData }
+        Self { root: Root(*root), writing: Writing::new() }
     }
 
     /// Changes the key after this sequence number already.
     #[must_use]
-    pub fn with_sequence_max(self, sequence_max: u32) -> Self {
-        Self { sequence_max, ..self }
-    }
-
-    /// Needs little memory again until the next datagram is written.
-    pub fn rest(&mut self) {
-        self.key = None;
+    pub fn with_sequence_max(mut self, sequence_max: u32) -> Self {
+        self.writing.sequence_max = sequence_max;
+        self
     }
 
     /// Writes a datagram over `out`. The first 24 of `records` are in it.
@@ -97,6 +102,32 @@ impl<R: Code> Seal<R> {
     /// [`Exhausted`]: nothing can be written any more.
     pub fn seal<'a>(
         &mut self,
+        (term, source, stamp_ns): (u32, u32, u64),
+        records: impl IntoIterator<Item = &'a R>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Exhausted>
+    where
+        R: 'a,
+    {
+        self.writing.seal(&self.root, (term, source, stamp_ns), records, out)
+    }
+}
+
+impl<R: Code> Writing<R> {
+    pub(super) const fn new() -> Self {
+        let (epoch, sequence, sequence_max) = (0, 0, u32::MAX);
+        Self { key: None, epoch, sequence, sequence_max, records: PhantomData }
+    }
+
+    /// Needs little memory again until the next datagram is written.
+    pub(super) fn rest(&mut self) {
+        self.key = None;
+    }
+
+    /// Writes a datagram ([`Seal::seal`]).
+    pub(super) fn seal<'a>(
+        &mut self,
+        root: &Root,
         (term, source, stamp_ns): (u32, u32, u64),
         records: impl IntoIterator<Item = &'a R>,
         out: &mut Vec<u8>,
@@ -124,7 +155,8 @@ impl<R: Code> Seal<R> {
         };
         let header = Header { kind, epoch: self.epoch, term, source, sequence, stamp_ns };
         let signed = header.write(count);
-        let key = self.key.get_or_insert_with(|| Box::new(self.keys.epoch(self.epoch)));
+        let make = || Box::new(root.key(R::DIRECTION, self.epoch));
+        let key = self.key.get_or_insert_with(make);
         let code = key.code(&signed, &out[HEADER_BYTES..]);
         out[..SIGNED_BYTES].copy_from_slice(&signed);
         out[SIGNED_BYTES..HEADER_BYTES].copy_from_slice(&code);
@@ -134,17 +166,27 @@ impl<R: Code> Seal<R> {
 
 /// Opens the datagrams of the other end, each once.
 pub struct Opener<R> {
-    keys: Keys,
+    root: Root,
+    reading: Reading<R>,
+}
+
+/// How far the datagrams are that one end opens.
+pub(super) struct Reading<R> {
     /// Of this epoch, from the first datagram on.
     key: Option<Box<Key>>,
-    epoch: u8,
     window: Window,
     records: PhantomData<R>,
 }
 
 impl<R> std::fmt::Debug for Opener<R> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Opener({}:{:?})", self.epoch, self.window)
+        write!(f, "Opener({:?})", self.reading)
+    }
+}
+
+impl<R> std::fmt::Debug for Reading<R> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:?}", self.window)
     }
 }
 
@@ -152,14 +194,7 @@ impl<R: Code> Opener<R> {
     /// Makes the reading end of a session.
     #[must_use]
     pub fn new(root: &[u8; ROOT_BYTES]) -> Self {
-        let keys = Keys::new(root, R::DIRECTION);
-        Self { keys, key: None, epoch: 0, window: Window::new(), records: PhantomData }
-    }
-
-    /// Needs little memory again until the next datagram comes, which then takes a microsecond longer.
-    pub fn rest(&mut self) {
-        self.key = None;
-        self.window.rest();
+        Self { root: Root(*root), reading: Reading::new() }
     }
 
     /// Opens a datagram: writes its records over `records` and returns its header.
@@ -168,6 +203,33 @@ impl<R: Code> Opener<R> {
     /// [`OpenError`]. A datagram that is not opened changes nothing, but for one: whose records alone are
     /// wrong, it counts as opened.
     pub fn open(&mut self, datagram: &[u8], records: &mut Vec<R>) -> Result<Header, OpenError> {
+        self.reading.open(&self.root, datagram, records)
+    }
+}
+
+impl<R: Code> Reading<R> {
+    pub(super) const fn new() -> Self {
+        Self { key: None, window: Window::new(), records: PhantomData }
+    }
+
+    /// Returns the epoch of the newest datagram.
+    const fn epoch(&self) -> u8 {
+        (self.window.newest() >> 32) as u8
+    }
+
+    /// Needs little memory again until the next datagram comes, which then takes a microsecond longer.
+    pub(super) fn rest(&mut self) {
+        self.key = None;
+        self.window.rest();
+    }
+
+    /// Opens a datagram ([`Opener::open`]).
+    pub(super) fn open(
+        &mut self,
+        root: &Root,
+        datagram: &[u8],
+        records: &mut Vec<R>,
+    ) -> Result<Header, OpenError> {
         records.clear();
         let header = Header::read(datagram)?;
         let fits = match R::DIRECTION {
@@ -177,13 +239,14 @@ impl<R: Code> Opener<R> {
         if !fits {
             return Err(OpenError::WrongKind { seen: header.kind });
         }
-        let is_next = self.epoch.checked_add(1) == Some(header.epoch);
-        if header.epoch != self.epoch && !is_next {
-            return Err(OpenError::Epoch { seen: header.epoch, in_use: self.epoch });
+        let in_use = self.epoch();
+        let is_next = in_use.checked_add(1) == Some(header.epoch);
+        if header.epoch != in_use && !is_next {
+            return Err(OpenError::Epoch { seen: header.epoch, in_use });
         }
-        let make = |epoch| Box::new(self.keys.epoch(epoch));
+        let make = |epoch| Box::new(root.key(R::DIRECTION, epoch));
         let next = is_next.then(|| make(header.epoch));
-        let current = self.key.get_or_insert_with(|| make(self.epoch));
+        let current = self.key.get_or_insert_with(|| make(in_use));
         let key = next.as_ref().unwrap_or(current);
         let code = key.code(&datagram[..SIGNED_BYTES], &datagram[HEADER_BYTES..]);
         if !bool::from(code.ct_eq(&datagram[SIGNED_BYTES..HEADER_BYTES])) {
@@ -195,8 +258,8 @@ impl<R: Code> Opener<R> {
             return Err(OpenError::Replayed { epoch, sequence });
         }
         self.window.note(number);
-        if let Some(next) = next {
-            (self.epoch, self.key) = (epoch, Some(next));
+        if next.is_some() {
+            self.key = next;
         }
         for (at, bytes) in datagram[HEADER_BYTES..].chunks_exact(RECORD_BYTES).enumerate() {
             match R::decode(bytes) {
