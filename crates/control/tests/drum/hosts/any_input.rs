@@ -15,11 +15,15 @@ struct Anyone {
     taken: u64,
     acknowledged: u64,
     grants: Grants,
+    /// The sequence of the offer since which each edge has been offered without a break.
+    since: BTreeMap<(u32, u32), u64>,
 }
 
 impl Anyone {
     fn take_last(&mut self, lease: u64, now: u64) {
-        let Some((sequence, seen, grants)) = self.answers.pop() else { return };
+        let Some((sequence, seen, mut grants)) = self.answers.pop() else { return };
+        // What was granted to an edge before it was offered anew is not its own any more.
+        grants.retain(|ends, _| self.since.get(ends).is_some_and(|since| seen >= *since));
         if sequence > self.taken && seen + lease > now {
             (self.taken, self.grants) = (sequence, grants);
             self.acknowledged = self.acknowledged.max(seen);
@@ -65,7 +69,8 @@ proptest! {
             let offers = edges.iter().map(offer).collect();
             let bytes = Message::Offers(header, offers).encode();
             other.grants.retain(|ends, _| edges.contains_key(ends));
-            other.answers.iter_mut().for_each(|answers| answers.2.retain(|ends, _| edges.contains_key(ends)));
+            other.since.retain(|ends, _| edges.contains_key(ends));
+            edges.keys().for_each(|ends| _ = other.since.entry(*ends).or_insert(now));
             host.handle(now, Input::Packet { from, bytes: &bytes }).unwrap();
             loop {
                 match host.poll(now) {
