@@ -2,6 +2,8 @@
 use super::layout::{Layout, Part};
 use super::model::Model;
 use super::parts::{each, from, take};
+use super::tiles::Tiles;
+use std::ops::Range;
 
 /// Buffers over senders and receivers, in tiles; nothing is allocated once they are made.
 #[derive(Clone, Debug)]
@@ -54,13 +56,8 @@ impl Flow {
                 }
             }
         });
-        let mut rest = z;
-        let rows = layout.parts.iter().map(|part| {
-            let receivers = layout.received_by_all(part.hosts.clone());
-            let z = take(&mut rest, receivers.len());
-            (receivers, z)
-        });
-        each(rows, |(receivers, z)| layout.receiving.to_rows(receivers, &self.receivers, z));
+        let of_part = |part: &Part| layout.received_by_all(part.hosts.clone());
+        copy_rows(layout, &layout.receiving, of_part, &self.receivers, z);
     }
 
     /// Copies what each receiver is worth to tiles.
@@ -103,13 +100,8 @@ impl Flow {
 
     /// Copies what belongs to senders to rows.
     pub(super) fn copy_senders(&self, layout: &Layout, into: &mut [f64]) {
-        let mut rest = into;
-        let rows = layout.parts.iter().map(|part| {
-            let senders = layout.sent_by_all(part.hosts.clone());
-            let into = take(&mut rest, senders.len());
-            (senders, into)
-        });
-        each(rows, |(senders, into)| layout.sending.to_rows(senders, &self.senders, into));
+        let of_part = |part: &Part| layout.sent_by_all(part.hosts.clone());
+        copy_rows(layout, &layout.sending, of_part, &self.senders, into);
     }
 
     pub(super) fn senders(&self) -> &[f64] {
@@ -123,6 +115,22 @@ impl Flow {
     pub(super) fn receivers(&self) -> &[f64] {
         &self.receivers
     }
+}
+
+/// Copies tiles to rows, each part those of its hosts.
+fn copy_rows(
+    layout: &Layout,
+    tiles: &Tiles,
+    of_part: impl Fn(&Part) -> Range<usize>,
+    from: &[f64],
+    into: &mut [f64],
+) {
+    let mut rest = into;
+    let rows = layout.parts.iter().map(|part| {
+        let range = of_part(part);
+        (range.clone(), take(&mut rest, range.len()))
+    });
+    each(rows, |(range, into)| tiles.to_rows(range, from, into));
 }
 
 /// Adds what an edge is worth to its sender, for [`Flow::fold`].
