@@ -296,8 +296,8 @@ mod tests {
                     continue;
                 }
                 let lost_ns = 200_000_000_i128 - i128::from(last - first);
-                // Before the drift is known: 500 ppm of the time since the last one that was not late, and since the last 16.
-                let since_ns = arrival_ns - arrivals_ns[arrivals_ns.len().saturating_sub(17)];
+                // Before the drift is known: 500 ppm of the time since the last one that was not late, and since two groups.
+                let since_ns = arrival_ns - arrivals_ns[arrivals_ns.len().saturating_sub(2 * usize::from(GROUP) + 1)];
                 prop_assert!(lost_ns < 2_000_000 + i128::from(since_ns / 2_000), "{lost_ns} {since_ns}");
             }
             // After 30 s the drift is known: less than 5 guards are lost.
