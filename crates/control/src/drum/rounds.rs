@@ -18,10 +18,9 @@ fn narrow<T: Real>(values: &[f64]) -> Vec<T> {
 }
 
 impl<T: Real> Fixed<T> {
-    fn new(model: &Model, point: &Point) -> Self {
+    fn new(model: &Model, point: &Point, flow: &mut Flow) -> Self {
         let layout = &model.layout;
         let ones = vec![1.0; layout.receivers.len()];
-        let mut flow = Flow::new(layout);
         flow.fold(model, &ones, 0.0, add_worth);
         let shared = flow.senders_mut();
         shared.iter_mut().for_each(|sum| *sum = KAPPA / sum.max(1e-300));
@@ -47,8 +46,8 @@ impl<T: Real> Fixed<T> {
 }
 
 impl<T: Real> Rounds<T> {
-    /// Begins at a point.
-    pub(super) fn new(model: &Model, point: &Point) -> Self {
+    /// Begins at a point; `flow` are buffers.
+    pub(super) fn new(model: &Model, point: &Point, flow: &mut Flow) -> Self {
         let layout = &model.layout;
         let (edges, senders) = (layout.edge_count(), layout.senders.len());
         let receivers = layout.receivers.len();
@@ -72,7 +71,7 @@ impl<T: Real> Rounds<T> {
             inverse: vec![T::default(); edges],
             slopes: vec![Sender::default(); senders],
             sums: vec![Receiver::default(); receivers],
-            fixed: Fixed::new(model, point),
+            fixed: Fixed::new(model, point, flow),
             copies: None,
             round: 0,
             passes: [0; 2],

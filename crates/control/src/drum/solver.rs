@@ -97,7 +97,7 @@ impl<T: Real> Solver<T> {
         let mut recovery = Recovery::new(&model);
         let point = start::point(&model, settings.start, &mut recovery);
         let objective = model.objective(&recovery.x, &recovery.z);
-        let rounds = Rounds::new(&model, &point);
+        let rounds = Rounds::new(&model, &point, &mut recovery.flow);
         let bounds = Bound::new(&model);
         let residuals = Residuals::default();
         let mut solver = Self {
@@ -145,7 +145,7 @@ impl<T: Real> Solver<T> {
         point.answer(&self.model, &mut self.recovery.flow, &mut self.bounds);
         self.recovery.recover(&self.model, point.x.iter().copied());
         point.follow(&self.model, &self.recovery);
-        self.rounds = Rounds::new(&self.model, &point);
+        self.rounds = Rounds::new(&self.model, &point, &mut self.recovery.flow);
         let objective = self.model.objective(&self.recovery.x, &self.recovery.z);
         self.keep(objective);
         self.bound = f64::INFINITY;
