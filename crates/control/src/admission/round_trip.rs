@@ -4,6 +4,8 @@ const MS: u64 = 1_000_000;
 const REPEAT_NS_MIN: u64 = 2 * MS;
 /// The least round trip is of this time, at least, and of twice this at most.
 const LEAST_NS: u64 = 15_000 * MS;
+/// After this time one is to be measured again.
+const KNOWN_NS: u64 = 1_000 * MS;
 
 /// Round trips, as they are measured.
 #[derive(Clone, Copy, Debug)]
@@ -12,6 +14,8 @@ pub(super) struct RoundTrip {
     /// The least of this period and of the one before.
     least: [u32; 2],
     since_ns: u64,
+    /// The last one was measured then.
+    measured_ns: u64,
     /// What was repeated waited so long, since the last round trip was measured.
     backed_off_ns: u32,
 }
@@ -26,8 +30,14 @@ impl RoundTrip {
     pub(super) fn new(now_ns: u64, first_ns: u64) -> Self {
         let (backed_off_ns, unknown) = (0, u32::MAX);
         let first = if first_ns == 0 { unknown } else { short(first_ns) };
-        let since_ns = now_ns;
-        Self { smooth_ns: short(first_ns), least: [first, unknown], since_ns, backed_off_ns }
+        let (since_ns, measured_ns) = (now_ns, 0);
+        Self {
+            smooth_ns: short(first_ns),
+            least: [first, unknown],
+            since_ns,
+            measured_ns,
+            backed_off_ns,
+        }
     }
 
     pub(super) fn sample(&mut self, now_ns: u64, round_trip_ns: u64) {
@@ -41,7 +51,13 @@ impl RoundTrip {
             self.since_ns = now_ns;
         }
         self.least[0] = self.least[0].min(round_trip_ns);
-        self.backed_off_ns = 0;
+        (self.measured_ns, self.backed_off_ns) = (now_ns, 0);
+    }
+
+    /// Returns whether one was measured lately, and nothing was repeated since.
+    pub(super) const fn is_known(&self, now_ns: u64) -> bool {
+        let is_recent = now_ns.saturating_sub(self.measured_ns) < KNOWN_NS;
+        self.measured_ns > 0 && is_recent && self.backed_off_ns == 0
     }
 
     /// Notes that something is repeated. Whose round trip is longer than the time to the first repeat cannot

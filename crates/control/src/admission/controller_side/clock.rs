@@ -9,6 +9,8 @@ const POINTS: usize = 8;
 const PERIOD_NS: u64 = 4 * SECOND_NS;
 /// Fewer datagrams do not make a map: each may have been held up.
 const SAMPLES_MIN: u32 = 8;
+/// Nor do those that came together but for fewer: all of them may have been held up by the same.
+const APART_MIN: u32 = 3;
 /// Of so many datagrams one was not held up. Those that come within such a time may have been held up together.
 const GROUP: u8 = 5;
 const TOGETHER_NS: u64 = 100_000;
@@ -21,6 +23,8 @@ struct Point {
     offset_ns: i64,
     /// Datagrams in its four seconds, as far as they are counted; 0 for none.
     count: u8,
+    /// Of these, those that did not come together with the one before.
+    apart: u8,
 }
 
 impl Point {
@@ -38,13 +42,14 @@ struct Kept {
     /// The last bits of their count.
     period: u16,
     count: u8,
+    apart: u8,
 }
 
 impl Kept {
     const fn new(point: &Point) -> Self {
-        let Point { arrival_ns, offset_ns, count } = *point;
+        let Point { arrival_ns, offset_ns, count, apart } = *point;
         let within_ns = (arrival_ns % PERIOD_NS) as u32;
-        Self { offset_ns, within_ns, period: point.period() as u16, count }
+        Self { offset_ns, within_ns, period: point.period() as u16, count, apart }
     }
 
     /// Returns the point, which is less than 36 hours away from a period.
@@ -52,7 +57,8 @@ impl Kept {
         let back = (near as u16).wrapping_sub(self.period).cast_signed();
         let period = near.saturating_add_signed(-i64::from(back));
         let arrival_ns = period.saturating_mul(PERIOD_NS).saturating_add(self.within_ns.into());
-        Point { arrival_ns, offset_ns: self.offset_ns, count: self.count }
+        let Self { offset_ns, count, apart, .. } = self;
+        Point { arrival_ns, offset_ns, count, apart }
     }
 }
 
@@ -108,8 +114,8 @@ impl ClockMap {
         let offset_ns = arrival_ns.wrapping_sub(stamp_ns).cast_signed();
         let period = arrival_ns / PERIOD_NS;
         let at = (period % POINTS as u64) as usize;
-        let new = Point { count: 1, arrival_ns, offset_ns };
-        self.note_least(&new);
+        let mut new = Point { count: 1, apart: 0, arrival_ns, offset_ns };
+        new.apart = u8::from(self.note_least(&new));
         let slope = self.slope;
         let mut known = self.points[at].point(period);
         if known.count == 0 || known.period() != period {
@@ -117,17 +123,19 @@ impl ClockMap {
             self.points[at] = Kept::new(&new);
         } else {
             let count = known.count.saturating_add(1);
+            let apart = known.apart.saturating_add(new.apart);
             if offset_ns <= extended(&known, slope, arrival_ns) {
                 known = new;
             }
-            self.points[at] = Kept::new(&Point { count, ..known });
+            self.points[at] = Kept::new(&Point { count, apart, ..known });
         }
         let least = self.map(arrival_ns).map_or(offset_ns, |mapped| mapped.offset_ns);
         u64::try_from(offset_ns.saturating_sub(least)).unwrap_or(0)
     }
 
-    /// Notes what shows that the way is not shorter. A datagram alone does not: it may have been held up.
-    fn note_least(&mut self, new: &Point) {
+    /// Notes what shows that the way is not shorter. A datagram alone does not: it may have been held up. Returns whether it did
+    /// not come together with the one before.
+    fn note_least(&mut self, new: &Point) -> bool {
         let last = self.last.point(new.period());
         let [before_ns, since_ns] = self.least_ns.map(|ns| self.lowered(ns, new.arrival_ns));
         let is_apart = new.arrival_ns.saturating_sub(last.arrival_ns) >= TOGETHER_NS;
@@ -139,6 +147,7 @@ impl ClockMap {
             last.count + u8::from(is_apart || last.count == 0)
         };
         self.last = Kept::new(&Point { count, ..*new });
+        is_apart
     }
 
     /// Returns what a least that was noted may have become.
@@ -149,8 +158,11 @@ impl ClockMap {
 
     /// Returns whether enough datagrams have come lately.
     pub(super) fn is_learnt(&self, now_ns: u64) -> bool {
-        let counts = self.points(now_ns / PERIOD_NS).map(|point| u32::from(point.count));
-        counts.sum::<u32>() >= SAMPLES_MIN
+        let points = self.points(now_ns / PERIOD_NS);
+        let [all, apart] = points.fold([0_u32; 2], |[all, apart], point| {
+            [all + u32::from(point.count), apart + u32::from(point.apart)]
+        });
+        all >= SAMPLES_MIN && apart >= APART_MIN
     }
 
     fn points(&self, period: u64) -> impl Iterator<Item = Point> {
@@ -359,10 +371,10 @@ mod tests {
     fn a_point_is_kept_exactly() {
         for arrival_ns in [0, 1, PERIOD_NS - 1, PERIOD_NS, 131_071 * PERIOD_NS + 7, 1 << 60] {
             for near in [0, 1, 7] {
-                let point = Point { arrival_ns, offset_ns: -5, count: 9 };
-                let Point { arrival_ns: kept_ns, offset_ns, count } =
+                let point = Point { arrival_ns, offset_ns: -5, count: 9, apart: 3 };
+                let Point { arrival_ns: kept_ns, offset_ns, count, apart } =
                     Kept::new(&point).point(point.period() + near);
-                assert_eq!((kept_ns, offset_ns, count), (arrival_ns, -5, 9));
+                assert_eq!((kept_ns, offset_ns, count, apart), (arrival_ns, -5, 9, 3));
             }
         }
         assert_eq!(size_of::<Kept>(), 16);
@@ -377,5 +389,18 @@ mod tests {
         }
         map.sample(8_000_000, 8_000_000);
         assert!(map.is_learnt(29 * SECOND_NS) && !map.is_learnt(33 * SECOND_NS));
+    }
+
+    /// A controller that stood still finds all of them, and how late they are it cannot see.
+    #[test]
+    fn a_map_needs_datagrams_that_come_at_three_times() {
+        let mut map = ClockMap::new(SPREAD_NS);
+        for stamp in 1..10 {
+            map.sample(9_000_000, stamp * 500_000);
+        }
+        map.sample(11_000_000, 11_000_000);
+        assert!(!map.is_learnt(11_000_000));
+        map.sample(15_000_000, 15_000_000);
+        assert!(map.is_learnt(15_000_000));
     }
 }

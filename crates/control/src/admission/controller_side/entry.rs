@@ -38,6 +38,8 @@ pub(super) struct Entry {
     pub(super) inner: u32,
     /// The newest state of the source that came.
     pub(super) heard: u32,
+    /// The newest of these that the source was told to have come.
+    pub(super) told: u32,
     /// The newest revision that the source has seen.
     pub(super) seen: u32,
     pub(super) missed_ns: Option<u64>,
@@ -48,6 +50,8 @@ pub(super) struct Entry {
     pub(super) ready: bool,
     /// The source is to answer: what is to be sent is new, or repeated.
     pub(super) asks: bool,
+    /// The source asks again until this revision comes: it need not be asked, nor told again unasked.
+    pub(super) relies: bool,
     /// It was not sent in this revision yet.
     pub(super) unsent: bool,
     /// When it was sent in this revision, unless it was sent again since: an answer may be to either.
@@ -64,12 +68,14 @@ impl Entry {
             revision: seen,
             inner: 0,
             heard: 0,
+            told: 0,
             seen,
             missed_ns: None,
             until_ns: 0,
             held: None,
             ready: false,
             asks: false,
+            relies: false,
             unsent: false,
             sent_ns: None,
             repeat: None,
@@ -93,5 +99,16 @@ impl Entry {
     /// Returns whether the source has not seen what was said last.
     pub(super) const fn is_unseen(&self) -> bool {
         self.seen < self.revision
+    }
+
+    /// Returns whether a new state is repeated until the source has seen it.
+    pub(super) const fn is_repeated(&self) -> bool {
+        self.is_unseen() && !self.relies
+    }
+
+    /// Returns whether the source asks again until it hears what it is granted: nothing was sent yet that says that its
+    /// newest state has come.
+    pub(super) const fn is_granted_unanswered(&self) -> bool {
+        self.heard > self.told && matches!(self.said, Said::Granted { .. })
     }
 }

@@ -76,9 +76,13 @@ impl ControllerSide {
 
     /// Counts a new state of a transfer, which its source is to see.
     fn revise(&mut self, source: SourceId, key: Key) {
-        let Some(entry) = self.entry(source, key) else { return };
+        let now_ns = self.now_ns;
+        let Some(session) = self.sessions.get_mut(&source) else { return };
+        let is_known = session.round_trip.is_known(now_ns);
+        let Some(entry) = session.work.entries.get_mut(&key) else { return };
         entry.revision = entry.revision.saturating_add(1);
-        (entry.asks, entry.unsent, entry.sent_ns) = (true, true, None);
+        entry.relies = is_known && entry.is_granted_unanswered();
+        (entry.asks, entry.unsent, entry.sent_ns) = (!entry.relies, !entry.relies, None);
         if let Some((_, timer)) = entry.repeat.take() {
             self.timers.remove(timer);
         }
@@ -92,7 +96,7 @@ impl ControllerSide {
         let Some(session) = self.sessions.get_mut(&source) else { return };
         let first_ns = session.round_trip.repeat_ns(lease_ns);
         let Some(entry) = session.work.entries.get_mut(&key) else { return };
-        let wanted = entry.is_unseen() && !session.silent;
+        let wanted = entry.is_repeated() && !session.silent;
         match entry.repeat {
             None if wanted => {
                 let repeat = Repeat::new(now_ns, first_ns);
@@ -131,7 +135,7 @@ impl ControllerSide {
         let silent = session.silent;
         let Some(entry) = session.work.entries.get_mut(&key) else { return };
         let Some((mut repeat, _)) = entry.repeat.take() else { return };
-        if silent || !entry.is_unseen() {
+        if silent || !entry.is_repeated() {
             return;
         }
         repeat.step(now_ns, lease_ns);
