@@ -7,6 +7,8 @@ use std::time::Duration;
 
 pub(crate) struct Switch {
     ports: Vec<Ipv6Addr>,
+    /// Where frames to others go: the port after those.
+    has_uplink: bool,
     priority: Option<Priority>,
 }
 
@@ -25,7 +27,12 @@ struct Priority {
 
 impl Switch {
     pub(crate) fn new(ports: Vec<Ipv6Addr>) -> Self {
-        Self { ports, priority: None }
+        Self { ports, has_uplink: false, priority: None }
+    }
+
+    /// Sends frames to others than its ports' to one more port.
+    pub(crate) fn with_uplink(self) -> Self {
+        Self { has_uplink: true, ..self }
     }
 
     /// Lets urgent frames go first at this port; its link needs no queue then.
@@ -71,6 +78,7 @@ impl Node for Switch {
         let destination = frame.bytes().get(24..40);
         let destination = destination.and_then(|bytes| <[u8; 16]>::try_from(bytes).ok());
         let port = self.ports.iter().position(|port| Some(port.octets()) == destination);
+        let port = port.or(self.has_uplink.then_some(self.ports.len()));
         let port = port.expect("hosts send to each other only");
         match &mut self.priority {
             Some(priority) if priority.port == port => {

@@ -19,6 +19,12 @@ pub(super) enum Links {
     Pool(u32),
     /// Four sites of 12 sources with 20 Gbit/s each, into 40 Gbit/s.
     TwoHops,
+    /// Collectors with 20 Gbit/s each behind 40 Gbit/s, and 24 sources that send to them by turns.
+    Collectors {
+        count: u32,
+        /// Who grants knows the link that they share.
+        known: bool,
+    },
 }
 
 /// What the sites of [`Links::TwoHops`] offer, in percent.
@@ -30,13 +36,14 @@ impl Links {
             Self::Pool(1) => "1".to_owned(),
             Self::Pool(pipes) => format!("pool-{pipes}"),
             Self::TwoHops => "2-hop".to_owned(),
+            Self::Collectors { count, .. } => format!("{count}-collectors"),
         }
     }
 
     pub(super) fn capacity_bps(self) -> u64 {
         match self {
             Self::Pool(pipes) => u64::from(pipes) * LINK_BPS,
-            Self::TwoHops => 2 * LINK_BPS,
+            Self::TwoHops | Self::Collectors { .. } => 2 * LINK_BPS,
         }
     }
 
@@ -48,6 +55,13 @@ impl Links {
                 let mut capacities = vec![LINK_BPS; SITES.len()];
                 capacities.push(self.capacity_bps());
                 (capacities, (0..4).map(|site| vec![LinkId(site), LinkId(4)]).collect())
+            }
+            Self::Collectors { count, known } => {
+                let mut capacities = vec![LINK_BPS; count as usize];
+                let shared = known.then_some(LinkId(count as u16));
+                capacities.extend(shared.map(|_| self.capacity_bps()));
+                let path = |at| [LinkId(at)].into_iter().chain(shared).collect();
+                (capacities, (0..count as u16).map(path).collect())
             }
         }
     }
@@ -63,6 +77,9 @@ impl Links {
             Self::TwoHops => (0..4 * SOURCES)
                 .map(|device| (PathId((device / SOURCES) as u16), class(device, SOURCES)))
                 .collect(),
+            Self::Collectors { count, .. } => (0..2 * SOURCES)
+                .map(|device| (PathId((device % count) as u16), class(device, 2 * SOURCES)))
+                .collect(),
         }
     }
 
@@ -70,8 +87,8 @@ impl Links {
         let mut random = Random::new(seed);
         let capacity_bps = self.capacity_bps();
         match self {
-            Self::Pool(pipes) => {
-                let devices = SOURCES * pipes;
+            Self::Pool(_) | Self::Collectors { .. } => {
+                let devices = SOURCES * (capacity_bps / LINK_BPS) as u32;
                 let offer = Offer { load, mix, capacity_bps, devices, first: 0, horizon_ns };
                 trace::draw(&offer, &mut random)
             }
@@ -176,13 +193,19 @@ impl Cell {
     /// Makes the network that carries the packets.
     ///
     /// # Panics
-    /// When there is more than one link: level `packet` has one bottleneck.
+    /// With other links: level `packet` has one bottleneck, before a collector or several.
     fn network(&self, carrier: Carrier) -> world::Carried {
-        assert_eq!(self.links, Links::Pool(1), "level packet has one bottleneck");
+        let (sources, collectors) = match self.links {
+            Links::Pool(1) => (SOURCES, 1),
+            Links::Collectors { count, .. } => (2 * SOURCES, count),
+            Links::Pool(_) | Links::TwoHops => panic!("level packet has one bottleneck"),
+        };
         let plan = Plan {
-            sources: SOURCES,
+            sources,
             nic_bps: self.method.nic_bps,
             capacity_bps: self.links.capacity_bps(),
+            collectors,
+            collector_bps: LINK_BPS,
             rtt_ns: self.method.rtt_ns,
             urgent: 0,
         };
@@ -285,7 +308,8 @@ impl Row {
     fn packet_goals(&self) -> Vec<Goal> {
         let name = |field: &str| {
             let nic = self.nic_bps / 1_000_000_000;
-            format!("packet {} {nic} Gbit/s load {}: {field}", self.method, self.load)
+            let links = if self.links == "1" { "" } else { &format!(" {}", self.links) };
+            format!("packet {} {nic} Gbit/s{links} load {}: {field}", self.method, self.load)
         };
         let number = |number: Option<u64>| number.map(|number| number as f64);
         let apart = self.packets_dropped.zip(self.packets_missing);
@@ -293,6 +317,9 @@ impl Row {
         let same = apart.map(|apart| {
             Goal::most(name("packets_dropped beside packets_missing"), Some(apart as f64), 0.0)
         });
+        if self.method == "credits" {
+            return Vec::from_iter(same);
+        }
         if self.over_capacity_bit_s.is_none() {
             let dropped = number(self.packets_dropped);
             if self.method != "spq" || self.load < 0.3 {

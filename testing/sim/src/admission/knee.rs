@@ -8,22 +8,23 @@ use std::collections::BTreeMap;
 
 const LOWEST: f64 = 0.1;
 const HIGHEST: f64 = 1.1;
-/// Halvings: the last interval is 0.8 % of a link wide.
+/// Halvings: the last interval is 0.8 % of a link wide, at level `packet` 3 %.
 const STEPS: u32 = 7;
+const STEPS_PACKET: u32 = 5;
 
 /// A method's knee, by events and by frames.
 #[derive(Clone, Debug, serde::Serialize)]
 pub(super) struct KneeRow {
     what: &'static str,
     place: &'static str,
-    method: &'static str,
+    pub(super) method: &'static str,
     nic_bps: u64,
     rtt_ms: f64,
     mix: Mix,
-    links: String,
+    pub(super) links: String,
     calibration: &'static str,
     ladder: Option<&'static str>,
-    threshold: f64,
+    pub(super) threshold: f64,
     pub(super) knee_event: Option<f64>,
     pub(super) knee_frame: Option<f64>,
     seeds: usize,
@@ -68,8 +69,9 @@ pub(super) fn find(cell: &Cell) -> Vec<KneeRow> {
     let mut on_time = |load: f64| {
         *known.entry(load.to_bits()).or_insert_with(|| worst(&Cell { load, ..cell.clone() }.run()))
     };
+    let steps = if cell.carrier.is_some() { STEPS_PACKET } else { STEPS };
     let mut row = |threshold: f64| {
-        let mut knee = |count: usize| halve(|load| on_time(load)[count] >= threshold);
+        let mut knee = |count: usize| halve(steps, |load| on_time(load)[count] >= threshold);
         KneeRow {
             what: "knee",
             place: "sim",
@@ -96,12 +98,12 @@ fn worst(pooled: &Pooled) -> [f64; 2] {
     [pooled.on_time(1), pooled.frames_on_time(1)].map(|tolerant| urgent.min(tolerant))
 }
 
-fn halve(mut holds: impl FnMut(f64) -> bool) -> Option<f64> {
+fn halve(steps: u32, mut holds: impl FnMut(f64) -> bool) -> Option<f64> {
     let (mut low, mut high) = (LOWEST, HIGHEST);
     if !holds(low) {
         return None;
     }
-    for _ in 0..STEPS {
+    for _ in 0..steps {
         let middle = f64::midpoint(low, high);
         if holds(middle) { low = middle } else { high = middle }
     }

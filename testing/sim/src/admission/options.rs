@@ -17,6 +17,8 @@ enum What {
     Cell,
     /// The same with packets of the shipped queue pairs, on links that drop
     Packet,
+    /// Several collectors behind one link, by credits of each and by a controller, with packets
+    Collectors,
     /// The largest load with both classes on time
     Knee,
     /// What the controller adds to the time of a lone stream
@@ -90,6 +92,7 @@ pub fn run(options: &AdmissionOptions) -> Result<(), String> {
     } else {
         cells(options, &report, &methods);
         packet_cells(options, &report);
+        several_collectors(options, &report);
         knees(options, &report, &methods);
         others(options, &report);
     }
@@ -176,6 +179,57 @@ fn packet_cells(options: &AdmissionOptions, report: &Report) {
         }
     }
     packets::show(&cells, report);
+}
+
+/// Loads and seconds of several collectors: twice as many packets.
+const SEVERAL_LOADS: [f64; 2] = [0.5, 0.87];
+const SEVERAL_LOADS_QUICK: [f64; 1] = [0.66];
+const SEVERAL_SECONDS: u64 = 10;
+const SEVERAL_SECONDS_QUICK: u64 = 2;
+/// The controller's knee by that of credits.
+const KNEE_RATIO: f64 = 1.2;
+
+/// Measures cells with several collectors, and knees where there is time.
+fn several_collectors(options: &AdmissionOptions, report: &Report) {
+    let (loads, seconds) = if options.quick {
+        (&SEVERAL_LOADS_QUICK[..], SEVERAL_SECONDS_QUICK)
+    } else {
+        (&SEVERAL_LOADS[..], SEVERAL_SECONDS)
+    };
+    let of = packets::several().filter(|(method, ..)| options.wants(What::Collectors, method));
+    let of = of.map(|(method, links, carrier)| {
+        let carrier = Some(carrier);
+        Cell { links, carrier, seeds: vec![options.seed], seconds, ..options.cell(method) }
+    });
+    let all: Vec<Cell> = of.collect();
+    let loaded = |cell: &Cell| -> Vec<Cell> {
+        loads.iter().map(|load| Cell { load: *load, ..cell.clone() }).collect()
+    };
+    let cells: Vec<Cell> = all.iter().flat_map(loaded).collect();
+    let run = |at: u64| cells[at as usize].row(&cells[at as usize].run());
+    parallel::in_order(cells.len() as u64, run, |_, row| {
+        report.show(&row);
+        true
+    });
+    if options.quick {
+        return;
+    }
+    let find = |at: u64| knee::find(&all[at as usize]);
+    let mut credits: BTreeMap<(String, u64), Option<f64>> = BTreeMap::new();
+    parallel::in_order(all.len() as u64, find, |_, rows| {
+        for row in rows {
+            let place = (row.links.clone(), row.threshold.to_bits());
+            if row.method == "credits" {
+                credits.insert(place, row.knee_event);
+            } else if let Some(rival) = credits.get(&place) {
+                let ratio = row.knee_event.zip(*rival).map(|(ours, theirs)| ours / theirs);
+                let name = format!("knee {} at {}: deadline by credits", row.links, row.threshold);
+                report.demand(Goal::least(name, ratio, KNEE_RATIO));
+            }
+            report.show(&row);
+        }
+        true
+    });
 }
 
 fn knees(options: &AdmissionOptions, report: &Report, methods: &[Method]) {

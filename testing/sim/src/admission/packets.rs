@@ -1,5 +1,5 @@
 //! Which methods are measured at level `packet`, and beside what.
-use super::cell::{Cell, LINK_BPS, Method};
+use super::cell::{Cell, LINK_BPS, Links, Method};
 use super::ladder;
 use super::packet::{Carrier, Protocol, Transport};
 use super::row::{Goal, Report};
@@ -38,6 +38,19 @@ pub(super) fn methods() -> Vec<(Method, Carrier)> {
         uncontrolled("tcp-cubic", Protocol::Tcp),
     ];
     controlled.chain(others).collect()
+}
+
+/// Returns several collectors behind one link, by credits of each, and by a controller that knows that link; of both with
+/// the recovery that loses least time.
+pub(super) fn several() -> impl Iterator<Item = (Method, Links, Carrier)> {
+    let repeats = Transport { recovery: Recovery::SelectiveRepeat, ..PLAIN };
+    let carrier = Carrier { protocol: Protocol::Roce(repeats), ..CONTROLLED };
+    let of = move |count| {
+        let credits =
+            (ladder::credits(LINK_BPS), Links::Collectors { count, known: false }, carrier);
+        [credits, (ladder::shipped(LINK_BPS), Links::Collectors { count, known: true }, carrier)]
+    };
+    [2, 5].into_iter().flat_map(of)
 }
 
 /// Measures cells, and those with a controller at level `chunk` too, on the same events: both levels are to

@@ -163,6 +163,20 @@ fn packets_of_a_controller_are_not_dropped_and_others_are() {
     assert_eq!(seen, ["fifo", "deadline", "spq", "selective-repeat"]);
 }
 
+/// Credits of five collectors know nothing of the link before them.
+#[test]
+fn only_who_knows_the_link_that_collectors_share_drops_nothing_there() {
+    for (method, links, carrier) in packets::several() {
+        let seconds = 1;
+        let cell = Cell { links, carrier: Some(carrier), ..cell(method, 0.87, seconds) };
+        let row = cell.row(&cell.run());
+        let exceeds = links == Links::Collectors { count: 5, known: false };
+        let dropped = row.packets_dropped.unwrap();
+        assert_eq!(dropped > 0, exceeds, "{} {}", row.links, row.line());
+        assert_eq!(row.packets_missing, Some(dropped), "{} {}", row.links, row.line());
+    }
+}
+
 /// Frames of a tolerant event of a [`crowd`].
 const CROWD_FRAMES: u64 = 4;
 
@@ -207,7 +221,7 @@ fn event_ms() -> f64 {
 }
 
 /// Who waits for a grant has a latency from the generation that is longer than the one from when transmission begins
-/// (S2.13).
+///.
 #[test]
 fn what_an_event_waits_before_its_transmission_begins_is_in_its_latency_alone() {
     let cell = cell(ladder::shipped(LINK_BPS / 2), 1.0, 1);

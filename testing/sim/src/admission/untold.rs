@@ -150,6 +150,8 @@ impl<'a> World<'a> {
             sources: SOURCES,
             nic_bps,
             capacity_bps: course.link_bps,
+            collectors: 1,
+            collector_bps: course.link_bps,
             rtt_ns: course.rtt_ns,
             urgent: SOURCES,
         };

@@ -5,6 +5,8 @@
 //! source 1 ── NIC ──┤ switch ── bottleneck ── collector
 //! source 11 ─ NIC ──┘
 //! ```
+//! Where there are several collectors, the bottleneck ends at a switch, from which each has a link of its own.
+//!
 //! A source has a queue pair, and posts a WRITE for each chunk: with a controller when the chunk begins, at the
 //! granted rate; without one as soon as few are on their way. Messages of the controller go beside it, as at level
 //! `chunk`. Capacities are payload: links carry the headers of the packets on top.
@@ -113,13 +115,13 @@ pub(super) struct Packets {
     pub(super) failed: u64,
 }
 
-/// Sources, a switch, and a collector.
+/// Sources, switches, and collectors.
 pub(super) struct Network {
     simulation: Simulation<Station<Host<Feeder>>>,
     ends: Ends,
     wires: Wires,
     transport: Transport,
-    nic_bps: u64,
+    plan: Plan,
     notices: Rc<Notices>,
     /// Queue pairs that took the place of one in error.
     replaced: u32,
@@ -132,12 +134,33 @@ pub(super) struct Plan {
     pub(super) sources: u32,
     pub(super) nic_bps: u64,
     pub(super) capacity_bps: u64,
+    /// Sources take turns in sending to them.
+    pub(super) collectors: u32,
+    /// Of each of several collectors.
+    pub(super) collector_bps: u64,
     pub(super) rtt_ns: u64,
     /// The source with urgent events.
     pub(super) urgent: u32,
 }
 
 impl Plan {
+    /// Returns the collector of a source, and the place of the source's queue pair there.
+    const fn at_collector(&self, source: u32) -> (usize, usize) {
+        ((source % self.collectors) as usize, (source / self.collectors) as usize)
+    }
+
+    /// Makes the plan of a source and a collector, all of whose links carry as much.
+    #[cfg(test)]
+    pub(super) const fn alone(bps: u64, rtt_ns: u64) -> Self {
+        let (nic_bps, capacity_bps, collector_bps) = (bps, bps, bps);
+        Self { sources: 1, nic_bps, capacity_bps, collectors: 1, collector_bps, rtt_ns, urgent: 0 }
+    }
+
+    /// Returns the number of a collector among all hosts.
+    const fn number_of(&self, collector: usize) -> usize {
+        self.sources as usize + collector
+    }
+
     /// Returns the DSCP of a source's packets.
     fn dscp(&self, source: u32) -> u8 {
         if source == self.urgent { URGENT_DSCP } else { 0 }
@@ -149,30 +172,33 @@ impl Network {
         let mut simulation = Simulation::new(1);
         let mut random = Random::new(2);
         let notices = Rc::new(Notices::default());
-        let collector_number = plan.sources as usize;
-        let mut memory = Space::default();
+        let mut memories: Vec<Space> = (0..plan.collectors).map(|_| Space::default()).collect();
         let mut hosts = Vec::new();
         for number in 0..plan.sources {
-            let mut space = Space::default();
-            let feeder = Feeder::new(&mut space, &mut memory, &mut random, (number, &notices));
+            let (collector, _) = plan.at_collector(number);
+            let (mut space, memory) = (Space::default(), &mut memories[collector]);
+            let feeder = Feeder::new(&mut space, memory, &mut random, (number, &notices));
             let dscp = plan.dscp(number);
             let mut host = Host::new(config(number as usize, transport, dscp), space, feeder);
             host.attach(
                 queue_pair(plan.nic_bps, transport, [number, 0, 0]),
-                address(collector_number),
+                address(plan.number_of(collector)),
             );
             hosts.push(host);
         }
-        let idle = Feeder::idle(&notices);
-        let mut collector = Host::new(config(collector_number, transport, 0), memory, idle);
-        for number in 0..plan.sources {
-            let qp = queue_pair(plan.nic_bps, transport, [number, 1, 0]);
-            collector.attach(qp, address(number as usize));
-        }
-        let collector = simulation.add(Station::Host(Box::new(collector)));
+        let collector = |(at, memory): (usize, Space)| {
+            let config = config(plan.number_of(at), transport, 0);
+            let mut host = Host::new(config, memory, Feeder::idle(&notices));
+            for number in (0..plan.sources).filter(|number| plan.at_collector(*number).0 == at) {
+                let qp = queue_pair(plan.nic_bps, transport, [number, 1, 0]);
+                host.attach(qp, address(number as usize));
+            }
+            simulation.add(Station::Host(Box::new(host)))
+        };
+        let collectors = memories.into_iter().enumerate().map(collector).collect();
         let sources: Vec<NodeId> =
             hosts.into_iter().map(|host| simulation.add(Station::Host(Box::new(host)))).collect();
-        let ends = Ends { sources, collector };
+        let ends = Ends { sources, collectors };
         let queueing = Queueing { marks: transport.marks, priority: transport.priority };
         let wires = Wires::lay(&mut simulation, plan, &ends, queueing);
         Self {
@@ -180,7 +206,7 @@ impl Network {
             ends,
             wires,
             transport,
-            nic_bps: plan.nic_bps,
+            plan: *plan,
             notices,
             replaced: 0,
             packets: Packets::default(),
@@ -192,12 +218,18 @@ impl Network {
         self.wires.set_capacity(&mut self.simulation, capacity_bps);
     }
 
-    /// Returns what became of what a source has sent.
-    pub(super) fn delivery(&mut self, source: u32) -> Delivery {
-        match self.simulation.node(self.ends.sources[source as usize]) {
-            Station::Host(host) => host.qps.get(0).delivery(),
-            Station::Switch(_) => Delivery::default(),
+    /// # Panics
+    /// When the node is a switch.
+    fn host(&self, node: NodeId) -> &Host<Feeder> {
+        match self.simulation.node(node) {
+            Station::Host(host) => host,
+            Station::Switch(_) => panic!("{node:?} is a switch"),
         }
+    }
+
+    /// Returns what became of what a source has sent.
+    pub(super) fn delivery(&self, source: u32) -> Delivery {
+        self.host(self.ends.sources[source as usize]).qps.get(0).delivery()
     }
 
     /// Returns by how much less than its rate the queue pair of a source sends now, which has something to send.
@@ -213,10 +245,7 @@ impl Network {
 
     /// Returns the packets that sources have sent, those that they sent again, and how often they waited in vain.
     pub(super) fn sent(&self) -> (u64, u64, u64) {
-        let counters = |source: &NodeId| match self.simulation.node(*source) {
-            Station::Host(host) => *host.qps.get(0).counters(),
-            Station::Switch(_) => Counters::default(),
-        };
+        let counters = |source: &NodeId| -> Counters { *self.host(*source).qps.get(0).counters() };
         self.ends.sources.iter().map(counters).fold((0, 0, 0), |(sent, again, timeouts), of| {
             (sent + of.packets_sent, again + of.retransmitted, timeouts + of.timeouts)
         })
@@ -224,7 +253,8 @@ impl Network {
 
     fn reconnect(&mut self, source: u32) {
         self.replaced += 1;
-        let (transport, nic_bps, replaced) = (self.transport, self.nic_bps, self.replaced);
+        let (transport, nic_bps, replaced) = (self.transport, self.plan.nic_bps, self.replaced);
+        let (collector, place) = self.plan.at_collector(source);
         let mut packets = self.packets;
         let mut replace = |station: &mut Station<Host<Feeder>>, index: usize, end: u32| {
             let Station::Host(host) = station else { return };
@@ -233,7 +263,7 @@ impl Network {
             if end == 0 { packets.count_source(&old) } else { packets.count_collector(&old) }
         };
         self.simulation
-            .call(self.ends.collector, |station, _| replace(station, source as usize, 1));
+            .call(self.ends.collectors[collector], |station, _| replace(station, place, 1));
         self.simulation.call(self.ends.sources[source as usize], |station, context| {
             replace(station, 0, 0);
             if let Station::Host(host) = station {
@@ -282,21 +312,25 @@ impl Carry for Network {
         all
     }
 
-    fn finish(mut self: Box<Self>) -> Packets {
-        let Station::Host(collector) = self.simulation.node(self.ends.collector) else {
-            return self.packets;
-        };
-        for (number, source) in self.ends.sources.iter().enumerate() {
-            let Station::Host(host) = self.simulation.node(*source) else { continue };
-            assert!(host.program.is_right(&host.space, &collector.space), "a wrong byte arrived");
-            self.packets.count_source(host.qps.get(0));
-            self.packets.count_collector(collector.qps.get(number));
+    fn finish(self: Box<Self>) -> Packets {
+        let mut packets = self.packets;
+        for (number, source) in (0..).zip(&self.ends.sources) {
+            let (collector, place) = self.plan.at_collector(number);
+            let collector = self.host(self.ends.collectors[collector]);
+            let source = self.host(*source);
+            let is_right = source.program.is_right(&source.space, &collector.space);
+            assert!(is_right, "a wrong byte arrived");
+            packets.count_source(source.qps.get(0));
+            packets.count_collector(collector.qps.get(place));
         }
         // Those for a queue pair that was replaced come late, and no queue pair counts them.
-        let late = DropReason::ALL.map(|reason| collector.dropped(reason));
-        self.packets.received += late.iter().sum::<u64>();
-        self.packets.dropped = self.wires.dropped(&self.simulation);
-        self.packets
+        let late = |collector: &NodeId| -> u64 {
+            let collector = self.host(*collector);
+            DropReason::ALL.map(|reason| collector.dropped(reason)).iter().sum()
+        };
+        packets.received += self.ends.collectors.iter().map(late).sum::<u64>();
+        packets.dropped = self.wires.dropped(&self.simulation);
+        packets
     }
 }
 
@@ -396,7 +430,7 @@ mod tests {
     #[test]
     fn s2_11_an_operation_that_fails_is_counted_and_the_next_event_is_sent() {
         let (bps, rtt_ns) = (1_000_000_000, 500_000);
-        let plan = Plan { sources: 2, nic_bps: bps, capacity_bps: bps, rtt_ns, urgent: 0 };
+        let plan = Plan { sources: 2, ..Plan::alone(bps, rtt_ns) };
         let transport = Transport { recovery: Recovery::GoBackN, marks: false, priority: false };
         let mut network = Box::new(Network::new(&plan, transport));
         network.wires.cut(&mut network.simulation);

@@ -43,7 +43,8 @@ impl Network {
             host.card.dscp = plan.dscp(number);
             simulation.add(Station::Host(Box::new(host)))
         };
-        let ends = Ends { sources: (0..plan.sources).map(source).collect(), collector };
+        let ends =
+            Ends { sources: (0..plan.sources).map(source).collect(), collectors: vec![collector] };
         let queueing = Queueing { marks: false, priority: false };
         let wires = Wires::lay(&mut simulation, plan, &ends, queueing);
         Self { simulation, ends, wires, notices }
@@ -382,7 +383,7 @@ mod tests {
     fn connections_share_a_link_that_drops_and_lose_nothing() {
         const BYTES: u64 = 20_000_000;
         let (bps, rtt_ns) = (1_000_000_000, 500_000);
-        let plan = Plan { sources: 2, nic_bps: bps, capacity_bps: bps, rtt_ns, urgent: 0 };
+        let plan = Plan { sources: 2, ..Plan::alone(bps, rtt_ns) };
         let mut network = Box::new(Network::new(&plan));
         (0..2).for_each(|source| network.post(source, source as usize, BYTES, None));
         let mut there = Vec::new();

@@ -1,13 +1,15 @@
-//! The links between sources and a collector, whatever goes over them.
+//! The links between sources and collectors, whatever goes over them.
 use super::{MARK_PARTS, Plan, QUEUE_NS, on_wire};
 use crate::roce::{Station, address};
 use crate::{LinkConfig, LinkId, Node, NodeId, Simulation, Switch};
+use std::net::Ipv6Addr;
+use std::ops::Range;
 use std::time::Duration;
 
-/// Sources by number, and the collector, whose number is the next one.
+/// Sources by number, and collectors, whose numbers are the next ones.
 pub(super) struct Ends {
     pub(super) sources: Vec<NodeId>,
-    pub(super) collector: NodeId,
+    pub(super) collectors: Vec<NodeId>,
 }
 
 /// What the bottleneck does with what waits.
@@ -23,6 +25,17 @@ pub(super) struct Wires {
     switch: NodeId,
     bottleneck: LinkId,
     narrow: LinkConfig,
+    /// Behind that, those of several collectors.
+    last: Vec<LinkId>,
+}
+
+/// Returns what a link's queue holds.
+const fn queue_bytes(capacity_bps: u64) -> usize {
+    (capacity_bps / 8 * QUEUE_NS / 1_000_000_000) as usize
+}
+
+fn addresses(numbers: Range<usize>) -> Vec<Ipv6Addr> {
+    numbers.map(address).collect()
 }
 
 impl Wires {
@@ -33,9 +46,14 @@ impl Wires {
         ends: &Ends,
         queueing: Queueing,
     ) -> Self {
-        let queue_bytes = (plan.capacity_bps / 8 * QUEUE_NS / 1_000_000_000) as usize;
-        let Ends { sources, collector } = ends;
-        let switch = Switch::new((0..=sources.len()).map(address).collect());
+        let Ends { sources, collectors } = ends;
+        let several = collectors.len() > 1;
+        let queue_bytes = queue_bytes(plan.capacity_bps);
+        let switch = if several {
+            Switch::new(addresses(0..sources.len())).with_uplink()
+        } else {
+            Switch::new(addresses(0..sources.len() + 1))
+        };
         let switch = if queueing.priority {
             switch.with_priority(sources.len(), queue_bytes)
         } else {
@@ -50,15 +68,42 @@ impl Wires {
             simulation.connect(*source, switch, nic.clone());
             simulation.connect(switch, *source, nic.clone());
         }
-        let back = LinkConfig { rate_bps: Some(on_wire(plan.capacity_bps)), ..nic };
+        let delay = if several { delay / 2 } else { delay };
+        let back = LinkConfig { rate_bps: Some(on_wire(plan.capacity_bps)), delay, ..nic };
         let narrow = LinkConfig {
             queue_bytes: (!queueing.priority).then_some(queue_bytes),
             mark_above: queueing.marks.then_some(queue_bytes / MARK_PARTS),
             ..back.clone()
         };
-        let bottleneck = simulation.connect(switch, *collector, narrow.clone());
-        simulation.connect(*collector, switch, back);
-        Self { switch, bottleneck, narrow }
+        let (beyond, last) = if several {
+            Self::lay_last(simulation, plan, ends, &back)
+        } else {
+            (collectors[0], Vec::new())
+        };
+        let bottleneck = simulation.connect(switch, beyond, narrow.clone());
+        simulation.connect(beyond, switch, back);
+        Self { switch, bottleneck, narrow, last }
+    }
+
+    /// Connects several collectors to a switch of their own, and returns that and the links to them.
+    fn lay_last<H: Node>(
+        simulation: &mut Simulation<Station<H>>,
+        plan: &Plan,
+        Ends { sources, collectors }: &Ends,
+        back: &LinkConfig,
+    ) -> (NodeId, Vec<LinkId>) {
+        let numbers = sources.len()..sources.len() + collectors.len();
+        let switch = Switch::new(addresses(numbers)).with_uplink();
+        let switch = simulation.add(Station::Switch(switch));
+        let back = LinkConfig { rate_bps: Some(on_wire(plan.collector_bps)), ..back.clone() };
+        let last =
+            LinkConfig { queue_bytes: Some(queue_bytes(plan.collector_bps)), ..back.clone() };
+        let connect = |collector: &NodeId| {
+            simulation.connect(*collector, switch, back.clone());
+            simulation.connect(switch, *collector, last.clone())
+        };
+        let last = collectors.iter().map(connect).collect();
+        (switch, last)
     }
 
     /// Lets the bottleneck carry so much payload from now on.
@@ -79,14 +124,16 @@ impl Wires {
         simulation.link_mut(self.bottleneck).reconfigure(narrow);
     }
 
-    /// Returns the packets that found its queue full: those of the urgent source, then those of others.
+    /// Returns the packets that found a queue full: those of the urgent source, then those of others.
     pub(super) fn dropped<H: Node>(&self, simulation: &Simulation<Station<H>>) -> [u64; 2] {
         let [urgent, others] = match simulation.node(self.switch) {
             Station::Switch(switch) => switch.dropped(),
             Station::Host(_) => [0; 2],
         };
-        let link = simulation.link(self.bottleneck).counters;
-        let link_urgent = link.queue_full_urgent;
-        [urgent + link_urgent, others + link.queue_full - link_urgent]
+        let links = std::iter::once(&self.bottleneck).chain(&self.last);
+        links.map(|link| simulation.link(*link).counters).fold([urgent, others], |sum, link| {
+            let urgent = link.queue_full_urgent;
+            [sum[0] + urgent, sum[1] + link.queue_full - urgent]
+        })
     }
 }
