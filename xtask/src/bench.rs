@@ -54,6 +54,8 @@ enum Measurement {
     DrumSim,
     /// when status bytes are read, beside an oracle, in virtual time
     Reads,
+    /// writes the pages of docs/results that follow from rows beside them
+    Page,
 }
 
 impl Measurement {
@@ -66,7 +68,7 @@ impl Measurement {
             ["catchment-drum", ""]
         } else if self == Self::Source {
             ["catchment-bench", "count-locks"]
-        } else if matches!(self, Self::Control | Self::Kv | Self::Tunnel) {
+        } else if matches!(self, Self::Control | Self::Kv | Self::Tunnel | Self::Page) {
             ["catchment-bench", ""]
         } else {
             ["catchment-bench", "iceoryx2"]

@@ -15,6 +15,7 @@
 //! | `mechanism`, `stats`, `host`, `output`, `csv` | names, medians, the machine, standard output |
 //! | `transfer` (`grid`, `row`, `resources`, `goals`, `clauses`, `report`) | all mechanisms in cells of bytes and blocks, and what was to be reached |
 //! | `papers` (and `peers`) | scenarios with claims, pictures, pages |
+//! | `page` | the pages of the other measurements, out of their rows |
 //! | `compared` | every mechanism, as `catchment bench` measures the product's |
 //! | `duplex` | client and server of the beam-diagnostics paper beside TCP, for `papers` |
 //! | `grants` | what the transmission controller's service takes, for `control` |
@@ -50,6 +51,7 @@ mod link;
 mod long;
 mod mechanism;
 mod output;
+mod page;
 mod pair;
 mod papers;
 mod rate;
@@ -94,6 +96,7 @@ enum Command {
     Roce(roce::Options),
     Source(source::Options),
     Papers(papers::Options),
+    Page(page::Options),
     /// Frames of a camera beside other projects, side by side
     Peers(papers::Options),
     /// One of the two processes of a measurement; started by the program itself
@@ -183,6 +186,7 @@ fn run() -> Result<ExitCode> {
         Command::Roce(options) => roce::run(&options),
         Command::Source(options) => source::run(&options),
         Command::SourceRole(role) => source::role(&role),
+        Command::Page(options) => page::run(&options),
         Command::Papers(options) => papers::run(&options, papers::Page::Papers),
         Command::Peers(options) => papers::run(&options, papers::Page::Peers),
         Command::RoceRole { job } => roce::role(&serde_json::from_str(&job)?),

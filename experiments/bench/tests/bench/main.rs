@@ -4,6 +4,7 @@ mod agent;
 mod control;
 mod duplex;
 mod mechanisms;
+mod page;
 mod papers;
 mod roce;
 mod status;

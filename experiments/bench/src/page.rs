@@ -1,0 +1,317 @@
+//! `page`: the page of a folder of rows, so that nobody copies numbers by hand.
+//!
+//! A folder has `page.toml`, the files of JSON lines that it names, as measurements print them, and the page that
+//! follows from these, `README.md`.
+use crate::{output, table};
+use anyhow::{Context as _, Result, bail, ensure};
+use serde::de::{MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
+use std::fmt::{self, Write as _};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+const RESULTS: &str = "docs/results";
+const SOURCE: &str = "page.toml";
+const PAGE: &str = "README.md";
+/// Fields of a goal that are no part of where it was measured.
+const OF_GOAL: [&str; 8] =
+    ["what", "goal", "ratio", "value", "limit", "held", "disturbed", "why_not"];
+
+/// Write the pages of measurements out of the rows that lie beside them
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct Options {
+    /// Folders with a page.toml; left out, all in docs/results
+    folders: Vec<PathBuf>,
+    /// Write nothing; fail if a page is not what its rows give
+    #[arg(long)]
+    check: bool,
+}
+
+/// What `page.toml` says.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Page {
+    title: String,
+    /// What stands above the parts, in Markdown.
+    about: String,
+    part: Vec<Part>,
+}
+
+/// The rows of a command.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Part {
+    title: String,
+    command: String,
+    /// The file, in this folder.
+    rows: PathBuf,
+    /// Fields of which each value has a table of its own.
+    #[serde(default)]
+    split: Vec<String>,
+}
+
+/// The fields of a row, in the order in which they were printed.
+#[derive(Debug)]
+struct Row(Vec<(String, Value)>);
+
+impl<'de> Deserialize<'de> for Row {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Fields;
+        impl<'de> Visitor<'de> for Fields {
+            type Value = Row;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Row, M::Error> {
+                let mut fields = Vec::new();
+                while let Some(field) = map.next_entry()? {
+                    fields.push(field);
+                }
+                Ok(Row(fields))
+            }
+        }
+        from.deserialize_map(Fields)
+    }
+}
+
+impl Row {
+    fn get(&self, name: &str) -> &Value {
+        self.0.iter().find(|(field, _)| field == name).map_or(&Value::Null, |(_, value)| value)
+    }
+
+    fn what(&self) -> &str {
+        self.get("what").as_str().unwrap_or_default()
+    }
+
+    fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(|(name, _)| name.as_str())
+    }
+}
+
+pub(crate) fn run(options: &Options) -> Result<()> {
+    let folders = if options.folders.is_empty() { all_folders()? } else { options.folders.clone() };
+    let mut stale = Vec::new();
+    for folder in folders {
+        let (path, text) = (folder.join(PAGE), write(&folder)?);
+        if !options.check {
+            fs::write(&path, text).with_context(|| path.display().to_string())?;
+            output::line(&path.display().to_string())?;
+        } else if fs::read_to_string(&path).ok().as_ref() != Some(&text) {
+            stale.push(path.display().to_string());
+        }
+    }
+    ensure!(
+        stale.is_empty(),
+        "not what their rows give: {}; `cargo xtask bench page` writes them",
+        stale.join(", ")
+    );
+    Ok(())
+}
+
+fn all_folders() -> Result<Vec<PathBuf>> {
+    let mut folders = Vec::new();
+    for entry in fs::read_dir(RESULTS).with_context(|| format!("{RESULTS} of this folder"))? {
+        let path = entry?.path();
+        if path.join(SOURCE).exists() {
+            folders.push(path);
+        }
+    }
+    folders.sort();
+    ensure!(!folders.is_empty(), "no folder of {RESULTS} has a {SOURCE}");
+    Ok(folders)
+}
+
+/// Returns the page of a folder.
+fn write(folder: &Path) -> Result<String> {
+    let read = |name: &Path| {
+        let path = folder.join(name);
+        fs::read_to_string(&path).with_context(|| path.display().to_string())
+    };
+    let page: Page = toml::from_str(&read(Path::new(SOURCE))?)
+        .with_context(|| folder.join(SOURCE).display().to_string())?;
+    let mut text = format!(
+        "# {}\n\nWritten by `cargo xtask bench page` out of the rows in this folder. Do not edit.\n\n{}\n",
+        page.title,
+        page.about.trim()
+    );
+    for part in &page.part {
+        let rows = parse(&read(&part.rows)?).with_context(|| part.rows.display().to_string())?;
+        write_part(&mut text, part, &rows)?;
+    }
+    Ok(text)
+}
+
+fn parse(text: &str) -> Result<Vec<Row>> {
+    let rows = text.lines().enumerate().map(|(at, line)| {
+        let row: Row = serde_json::from_str(line).with_context(|| format!("line {}", at + 1))?;
+        if row.what().is_empty() {
+            bail!("line {} has no `what`", at + 1);
+        }
+        Ok(row)
+    });
+    rows.collect()
+}
+
+fn write_part(page: &mut String, part: &Part, rows: &[Row]) -> Result<()> {
+    write!(
+        page,
+        "\n## {}\n\n`{}`, rows in [{2}]({2}).\n",
+        part.title,
+        part.command,
+        part.rows.display()
+    )?;
+    for run in rows.iter().filter(|row| row.what() == "run") {
+        let mut said = Vec::new();
+        for (name, value) in run.0.iter().filter(|(name, _)| name != "what") {
+            say(name, value, &mut said);
+        }
+        write!(page, "\n{}.\n", said.join(", "))?;
+    }
+    write_goals(page, rows)?;
+    for (title, group) in split(part, rows) {
+        if !title.is_empty() {
+            write!(page, "\n### {title}\n")?;
+        }
+        write_table(page, part, &group)?;
+    }
+    Ok(())
+}
+
+/// Says the value of a field, or of all in it; nothing of what is null.
+fn say(name: &str, value: &Value, said: &mut Vec<String>) {
+    match value {
+        Value::Null => {}
+        Value::Object(fields) => fields.iter().for_each(|(name, value)| say(name, value, said)),
+        Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
+            said.push(format!("{} {}", name.replace('_', " "), cell(value)))
+        }
+    }
+}
+
+/// Writes the goals, those first that are missed.
+fn write_goals(page: &mut String, rows: &[Row]) -> Result<()> {
+    let goals = || rows.iter().filter(|row| row.what() == "goal");
+    let with = |held: &Value| goals().filter(|goal| goal.get("held") == held).count();
+    let [held, missed] = [true, false].map(|held| with(&Value::Bool(held)));
+    let all = goals().count();
+    if all == 0 {
+        return Ok(());
+    }
+    let unmeasured = all - held - missed;
+    write!(
+        page,
+        "\n{held} of {all} goals are held, {missed} missed, {unmeasured} not measured.\n\n"
+    )?;
+    let mut lines = vec![["goal", "where", "reached", "", "why"].map(str::to_owned).to_vec()];
+    let order = [
+        (Value::Bool(false), "**missed**"),
+        (Value::Null, "not measured"),
+        (Value::Bool(true), "held"),
+    ];
+    for (held, verdict) in order {
+        for goal in goals().filter(|goal| *goal.get("held") == held) {
+            let mut place = Vec::new();
+            for (name, value) in goal.0.iter().filter(|(name, _)| !OF_GOAL.contains(&name.as_str()))
+            {
+                say(name, value, &mut place);
+            }
+            let reached = [goal.get("ratio"), goal.get("value")];
+            let reached = reached.into_iter().find(|value| !value.is_null());
+            let disturbed = goal.get("disturbed") == &Value::Bool(true);
+            lines.push(vec![
+                cell(goal.get("goal")),
+                place.join(", "),
+                reached.map_or("-".to_owned(), cell),
+                format!("{verdict}{}", if disturbed { ", but disturbed" } else { "" }),
+                goal.get("why_not").as_str().unwrap_or_default().replace('|', "\\|"),
+            ]);
+        }
+    }
+    page.push_str(&table::markdown(&drop_empty(lines)));
+    Ok(())
+}
+
+/// Leaves out the columns in which nothing stands.
+fn drop_empty(lines: Vec<Vec<String>>) -> Vec<Vec<String>> {
+    let is_full = |column: usize| lines[1..].iter().any(|line| !line[column].is_empty());
+    let full: Vec<usize> = (0..lines[0].len()).filter(|column| is_full(*column)).collect();
+    lines.iter().map(|line| full.iter().map(|column| line[*column].clone()).collect()).collect()
+}
+
+/// Returns the rows of each table with its title: those of the same fields and the same values of what is split by.
+fn split<'r>(part: &Part, rows: &'r [Row]) -> Vec<(String, Vec<&'r Row>)> {
+    let mut groups: Vec<(Vec<String>, Vec<&Row>)> = Vec::new();
+    for row in rows.iter().filter(|row| !["run", "goal", "goals"].contains(&row.what())) {
+        let values: Vec<String> = part.split.iter().map(|field| cell(row.get(field))).collect();
+        let same =
+            groups.iter_mut().find(|(of, group)| *of == values && group[0].names().eq(row.names()));
+        match same {
+            Some((_, group)) => group.push(row),
+            None => groups.push((values, vec![row])),
+        }
+    }
+    let title = |values: Vec<String>| {
+        values.into_iter().filter(|value| value != "-").collect::<Vec<_>>().join(", ")
+    };
+    groups.into_iter().map(|(values, group)| (title(values), group)).collect()
+}
+
+/// Writes rows of the same fields: what is the same in all of them stands above the table.
+fn write_table(page: &mut String, part: &Part, rows: &[&Row]) -> Result<()> {
+    let (mut names, mut same) = (Vec::new(), Vec::new());
+    for name in rows[0].names().filter(|name| !part.split.iter().any(|field| field == name)) {
+        let first = rows[0].get(name);
+        if rows.len() > 1 && rows.iter().all(|row| row.get(name) == first) {
+            say(name, first, &mut same);
+        } else if rows.iter().any(|row| !row.get(name).is_null()) {
+            names.push(name);
+        }
+    }
+    if !same.is_empty() {
+        write!(page, "\nIn all rows: {}.\n", same.join(", "))?;
+    }
+    let head = names.iter().map(|name| name.replace('_', " ")).collect();
+    let line = |row: &&Row| names.iter().map(|name| cell(row.get(name))).collect();
+    let lines: Vec<Vec<String>> = std::iter::once(head).chain(rows.iter().map(line)).collect();
+    write!(page, "\n{}", table::markdown(&lines))?;
+    Ok(())
+}
+
+fn cell(value: &Value) -> String {
+    match value {
+        Value::Null => "-".to_owned(),
+        Value::String(text) => text.replace('|', "\\|"),
+        Value::Number(number) => number.as_f64().map_or(number.to_string(), show),
+        Value::Bool(_) | Value::Array(_) | Value::Object(_) => value.to_string(),
+    }
+}
+
+/// Returns a number with four digits that count, or with all of those before the point.
+fn show(number: f64) -> String {
+    let size = number.abs();
+    if size >= 1000.0 || number == number.trunc() {
+        return group(number);
+    }
+    if size < 1e-4 {
+        return format!("{number:.2e}");
+    }
+    let before = size.log10().floor() as i32;
+    let text = format!("{number:.*}", usize::try_from(3 - before).unwrap_or(0));
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+/// Returns a whole number, its digits in threes.
+fn group(number: f64) -> String {
+    let digits = format!("{:.0}", number.abs());
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && digits.len() > 4 && (digits.len() - at) % 3 == 0 {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    if number < 0.0 { format!("-{text}") } else { text }
+}
