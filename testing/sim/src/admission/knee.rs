@@ -29,6 +29,8 @@ pub(super) struct KneeRow {
     pub(super) knee_frame: Option<f64>,
     seeds: usize,
     seconds: u64,
+    #[serde(skip)]
+    first_seed: u64,
 }
 
 /// Knees that the model has over other round trips: steps of the ladder, NICs in Gbit/s, milliseconds, the knee, and
@@ -49,6 +51,30 @@ const TRIPS: [Trip; 11] = [
 ];
 /// By how much a knee may differ from the model's, as a part of it.
 const APART_MOST: f64 = 0.05;
+
+/// Knees of the model on the events of [`FULL`], which were drawn anew for it, by the same halvings: steps, calibrations, the
+/// knee by events and by frames.
+type Step = (&'static str, &'static str, f64, f64);
+const STEPS_OF_MODEL: [Step; 14] = [
+    ("A0", "cal-s", 0.5609, 0.6469),
+    ("A1", "cal-s", 0.5609, 0.6469),
+    ("A0", "cal-d", 0.5609, 0.5609),
+    ("A1", "cal-d", 0.5922, 0.6703),
+    ("A1'", "none", 0.6547, 0.7328),
+    ("A2", "cal-s", 0.5922, 0.6547),
+    ("A3", "none", 0.7250, 0.7563),
+    ("A3d", "none", 0.7953, 0.8031),
+    ("A3b", "none", 0.8734, 0.8813),
+    ("A4", "none", 0.7250, 0.7641),
+    ("A5", "none", 0.8891, 0.8891),
+    ("A6", "none", 0.7250, 0.7641),
+    ("A7", "none", 0.9281, 0.9281),
+    ("A8", "none", 0.9281, 0.9281),
+];
+/// The first seed, how many there are, and seconds.
+const FULL: (u64, usize, u64) = (1, 4, 3000);
+/// By how much of the link a knee on the same events may differ.
+const APART_MOST_SAME: f64 = 0.02;
 
 /// Returns methods over the round trips for which the model has knees.
 pub(super) fn trips() -> Vec<Method> {
@@ -87,6 +113,7 @@ pub(super) fn find(cell: &Cell) -> Vec<KneeRow> {
             knee_frame: knee(1),
             seeds: cell.seeds.len(),
             seconds: cell.seconds,
+            first_seed: cell.seeds.first().copied().unwrap_or(0),
         }
     };
     vec![row(0.95), row(0.99)]
@@ -111,6 +138,29 @@ fn halve(steps: u32, mut holds: impl FnMut(f64) -> bool) -> Option<f64> {
 }
 
 impl KneeRow {
+    /// Returns that a step of the ladder is as near to the model on the same events as it has to be.
+    fn beside_model_on_same_events(&self) -> Vec<Goal> {
+        let is_same = (self.first_seed, self.seeds, self.seconds) == FULL
+            && self.links == "1"
+            && self.mix == Mix::Events
+            && self.threshold < 0.97;
+        let is = |(step, calibration, ..): &&Step| {
+            Some(*step) == self.ladder && *calibration == self.calibration
+        };
+        let known = ladder::papers().into_iter().chain(ladder::steps());
+        let is_usual = known
+            .filter(|one| one.ladder == self.ladder && one.calibration == self.calibration)
+            .any(|one| one.rtt_ns as f64 / 1e6 == self.rtt_ms);
+        let found = STEPS_OF_MODEL.iter().filter(|_| is_same && is_usual).find(is);
+        let Some((step, calibration, event, frame)) = found else { return Vec::new() };
+        let goal = |by: &str, here: Option<f64>, knee: f64| {
+            let name =
+                format!("knee {step} {calibration} by {by} beside the model on the same events");
+            Goal::most(name, here.map(|here| (here - knee).abs()), APART_MOST_SAME)
+        };
+        vec![goal("events", self.knee_event, *event), goal("frames", self.knee_frame, *frame)]
+    }
+
     /// Returns that a knee over a round trip is as far from the model's as it may be.
     pub(super) fn beside_model(&self) -> Option<Goal> {
         let nic = self.nic_bps / 1_000_000_000;
@@ -163,6 +213,7 @@ impl Shown for KneeRow {
             self.rtt_ms, self.mix, self.links, self.threshold
         );
         let least = least.map(|least| Goal::least(name, self.knee_event, least));
-        least.into_iter().chain(self.beside_model()).collect()
+        let beside = self.beside_model().into_iter().chain(self.beside_model_on_same_events());
+        least.into_iter().chain(beside).collect()
     }
 }

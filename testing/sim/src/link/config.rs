@@ -76,10 +76,17 @@ pub(crate) struct Corruption {
 impl LinkConfig {
     /// Returns the serialization time of `bytes`, rounded up to whole nanoseconds.
     pub(crate) fn transmit_time(&self, bytes: usize) -> Duration {
-        let Some(rate_bps) = self.rate_bps else { return Duration::ZERO };
-        let bit_ns = bytes as u128 * 8 * 1_000_000_000;
-        let ns = bit_ns.div_ceil(u128::from(rate_bps.max(1)));
-        Duration::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX))
+        self.transmit_time_after(bytes, 0).0
+    }
+
+    /// Returns the same behind a frame whose time was rounded up by so much, in nanoseconds times the rate, and by how
+    /// much this one is.
+    pub(crate) fn transmit_time_after(&self, bytes: usize, rounded: u128) -> (Duration, u128) {
+        let Some(rate_bps) = self.rate_bps else { return (Duration::ZERO, 0) };
+        let rate_bps = u128::from(rate_bps.max(1));
+        let bit_ns = (bytes as u128 * 8 * 1_000_000_000).saturating_sub(rounded);
+        let ns = bit_ns.div_ceil(rate_bps);
+        (Duration::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX)), ns * rate_bps - bit_ns)
     }
 }
 

@@ -24,6 +24,8 @@ pub(crate) struct Link {
     queue_bytes: usize,
     /// When the transmitter becomes idle.
     busy_until: Duration,
+    /// By how much earlier it is idle in truth, in nanoseconds times the rate.
+    rounded: u128,
     pub(crate) counters: LinkCounters,
 }
 
@@ -79,6 +81,7 @@ impl Link {
             queue: VecDeque::new(),
             queue_bytes: 0,
             busy_until: Duration::ZERO,
+            rounded: 0,
             counters: LinkCounters::default(),
         }
     }
@@ -87,6 +90,7 @@ impl Link {
     pub(crate) fn reconfigure(&mut self, config: LinkConfig) {
         self.losses = Losses::new(config.loss.clone());
         self.config = config;
+        self.rounded = 0;
     }
 
     /// Takes a frame at `now`, which never goes back, and adds the resulting arrivals.
@@ -140,7 +144,10 @@ impl Link {
 
     /// Queues `bytes` and returns when the last of them has left.
     fn transmit(&mut self, now: Duration, bytes: usize) -> Duration {
-        self.busy_until = self.busy_until.max(now) + self.config.transmit_time(bytes);
+        // Frames that follow each other take what they take in all, rounded up once.
+        let before = if now <= self.busy_until { self.rounded } else { 0 };
+        let (took, rounded) = self.config.transmit_time_after(bytes, before);
+        (self.busy_until, self.rounded) = (self.busy_until.max(now) + took, rounded);
         self.queue.push_back((self.busy_until, bytes));
         self.queue_bytes += bytes;
         self.counters.sent += 1;

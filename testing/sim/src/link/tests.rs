@@ -53,6 +53,20 @@ fn serialisation_time_is_rounded_up_to_nanoseconds() {
     assert_eq!(config(None).transmit_time(1 << 40), Duration::ZERO);
 }
 
+/// 4,176 bytes at 40.78125 Gbit/s take 819.2 ns. Rounded up each, a link that is asked for all that it carries would not carry
+/// a thousandth of it.
+#[test]
+fn what_follows_each_other_is_rounded_once() {
+    let rate_bps = Some(40_781_250_000);
+    let mut link = link(LinkConfig { rate_bps, ..LinkConfig::default() });
+    let mut arrivals = Vec::new();
+    for number in 0..1000 {
+        link.offer(Duration::ZERO, frame(number, 4176), &mut arrivals);
+    }
+    assert_eq!(arrivals[0].at, Duration::from_nanos(820));
+    assert_eq!(arrivals[999].at, Duration::from_nanos(819_200));
+}
+
 #[test]
 fn frames_of_a_burst_wait_for_those_before_them() {
     let mut link = link(LinkConfig { rate_bps: Some(8_000_000), ..LinkConfig::default() });
