@@ -49,6 +49,17 @@ struct Part {
     /// Fields of which each value has a table of its own.
     #[serde(default)]
     split: Vec<String>,
+    /// The fields that are shown; left out, all.
+    #[serde(default)]
+    fields: Vec<String>,
+}
+
+impl Part {
+    /// Returns whether a field has a place in tables.
+    fn shows(&self, name: &str) -> bool {
+        let is_in = |list: &[String]| list.iter().any(|field| field == name);
+        !is_in(&self.split) && (self.fields.is_empty() || is_in(&self.fields))
+    }
 }
 
 /// The fields of a row, in the order in which they were printed.
@@ -198,7 +209,7 @@ fn write_goals(page: &mut String, rows: &[Row]) -> Result<()> {
     let [held, missed] = [true, false].map(|held| with(&Value::Bool(held)));
     let all = goals().count();
     if all == 0 {
-        return Ok(());
+        return write_sum(page, rows);
     }
     let unmeasured = all - held - missed;
     write!(
@@ -234,6 +245,18 @@ fn write_goals(page: &mut String, rows: &[Row]) -> Result<()> {
     Ok(())
 }
 
+/// Writes how many goals are held, and those that are missed, where rows have only these.
+fn write_sum(page: &mut String, rows: &[Row]) -> Result<()> {
+    for sum in rows.iter().filter(|row| row.what() == "goals") {
+        write!(page, "\n{} of {} goals are held.\n", cell(sum.get("held")), cell(sum.get("of")))?;
+        for missed in sum.get("missed").as_array().into_iter().flatten() {
+            let (goal, value) = (cell(&missed["goal"]), cell(&missed["value"]));
+            write!(page, "\n**Missed**: {goal}, reached {value}.\n")?;
+        }
+    }
+    Ok(())
+}
+
 /// Leaves out the columns in which nothing stands.
 fn drop_empty(lines: Vec<Vec<String>>) -> Vec<Vec<String>> {
     let is_full = |column: usize| lines[1..].iter().any(|line| !line[column].is_empty());
@@ -262,7 +285,7 @@ fn split<'r>(part: &Part, rows: &'r [Row]) -> Vec<(String, Vec<&'r Row>)> {
 /// Writes rows of the same fields: what is the same in all of them stands above the table.
 fn write_table(page: &mut String, part: &Part, rows: &[&Row]) -> Result<()> {
     let (mut names, mut same) = (Vec::new(), Vec::new());
-    for name in rows[0].names().filter(|name| !part.split.iter().any(|field| field == name)) {
+    for name in rows[0].names().filter(|name| part.shows(name)) {
         let first = rows[0].get(name);
         if rows.len() > 1 && rows.iter().all(|row| row.get(name) == first) {
             say(name, first, &mut same);
@@ -292,6 +315,11 @@ fn cell(value: &Value) -> String {
 /// Returns a number with four digits that count, or with all of those before the point.
 fn show(number: f64) -> String {
     let size = number.abs();
+    for (unit, name) in [(1e9, "G"), (1e6, "M")] {
+        if size >= 10.0 * unit && number % unit == 0.0 {
+            return format!("{} {name}", group(number / unit));
+        }
+    }
     if size >= 1000.0 || number == number.trunc() {
         return group(number);
     }

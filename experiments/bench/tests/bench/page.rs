@@ -17,7 +17,7 @@ split = ["what"]
 const ROWS: &str = r#"{"what":"run","commit":"c0ffee","load":0.5}
 {"what":"speed","place":"here","bytes":64,"per_s":1234567.8,"ns":0.12345,"never":null}
 {"what":"speed","place":"here","bytes":4096,"per_s":999.96,"ns":null,"never":null}
-{"what":"size","place":"here","bytes":64}
+{"what":"size","place":"here","bytes":20000000000}
 {"what":"goal","goal":"speed, at least 2","place":"here","ratio":2.5,"held":true}
 {"what":"goal","goal":"size <= 3","value":4,"held":false,"why_not":"it is large"}
 "#;
@@ -54,7 +54,7 @@ In all rows: place here.
 
 | place | bytes |
 |---|---|
-| here | 64 |
+| here | 20 G |
 ";
 
 #[test]

@@ -185,7 +185,7 @@ fn packet_cells(options: &AdmissionOptions, report: &Report) {
 const SEVERAL_LOADS: [f64; 2] = [0.5, 0.87];
 const SEVERAL_LOADS_QUICK: [f64; 1] = [0.66];
 const SEVERAL_SECONDS: u64 = 10;
-const SEVERAL_SECONDS_QUICK: u64 = 2;
+const SEVERAL_SECONDS_QUICK: u64 = 1;
 /// The controller's knee by that of credits.
 const KNEE_RATIO: f64 = 1.2;
 
