@@ -221,7 +221,7 @@ fn event_ms() -> f64 {
 }
 
 /// Who waits for a grant has a latency from the generation that is longer than the one from when transmission begins
-///.
+/// (S2.13).
 #[test]
 fn what_an_event_waits_before_its_transmission_begins_is_in_its_latency_alone() {
     let cell = cell(ladder::shipped(LINK_BPS / 2), 1.0, 1);
