@@ -364,8 +364,10 @@ impl Host {
         let (mut moved, mut size) = (0.0, 0.0);
         for (at, x) in parts.into_iter().zip(x) {
             let sending = &mut self.applications[at];
+            let is_lifted = x < least.min(sending.limit);
             let x = if x.is_finite() { x.max(least).min(sending.limit) } else { sending.alone };
-            moved += (x - sending.x).powi(2);
+            // Who would be below the least rate has not come to rest there: prices are still on their way to it.
+            moved += if is_lifted { x * x } else { (x - sending.x).powi(2) };
             size += x * x;
             sending.x = x;
         }
