@@ -31,7 +31,8 @@ fn cell((name, value): &(String, Value)) -> Result<String> {
 }
 
 /// An object in the order in which it was written, which [`Value`] forgets.
-struct Fields(Vec<(String, Value)>);
+#[derive(Debug)]
+pub(crate) struct Fields(pub(crate) Vec<(String, Value)>);
 
 impl<'de> Deserialize<'de> for Fields {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {

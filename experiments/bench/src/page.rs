@@ -2,12 +2,12 @@
 //!
 //! A folder has `page.toml`, the files of JSON lines that it names, as measurements print them, and the page that
 //! follows from these, `README.md`.
+use crate::csv::Fields;
 use crate::{output, table};
 use anyhow::{Context as _, Result, bail, ensure};
-use serde::de::{MapAccess, Visitor};
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 use serde_json::Value;
-use std::fmt::{self, Write as _};
+use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -62,35 +62,14 @@ impl Part {
     }
 }
 
-/// The fields of a row, in the order in which they were printed.
-#[derive(Debug)]
-struct Row(Vec<(String, Value)>);
-
-impl<'de> Deserialize<'de> for Row {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct Fields;
-        impl<'de> Visitor<'de> for Fields {
-            type Value = Row;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object")
-            }
-
-            fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Row, M::Error> {
-                let mut fields = Vec::new();
-                while let Some(field) = map.next_entry()? {
-                    fields.push(field);
-                }
-                Ok(Row(fields))
-            }
-        }
-        from.deserialize_map(Fields)
-    }
-}
+/// A row, its fields in the order in which they were printed.
+#[derive(Debug, Deserialize)]
+#[serde(transparent)]
+struct Row(Fields);
 
 impl Row {
     fn get(&self, name: &str) -> &Value {
-        self.0.iter().find(|(field, _)| field == name).map_or(&Value::Null, |(_, value)| value)
+        self.0.0.iter().find(|(field, _)| field == name).map_or(&Value::Null, |(_, value)| value)
     }
 
     fn what(&self) -> &str {
@@ -98,7 +77,7 @@ impl Row {
     }
 
     fn names(&self) -> impl Iterator<Item = &str> {
-        self.0.iter().map(|(name, _)| name.as_str())
+        self.0.0.iter().map(|(name, _)| name.as_str())
     }
 }
 
@@ -176,7 +155,7 @@ fn write_part(page: &mut String, part: &Part, rows: &[Row]) -> Result<()> {
     )?;
     for run in rows.iter().filter(|row| row.what() == "run") {
         let mut said = Vec::new();
-        for (name, value) in run.0.iter().filter(|(name, _)| name != "what") {
+        for (name, value) in run.0.0.iter().filter(|(name, _)| name != "what") {
             say(name, value, &mut said);
         }
         write!(page, "\n{}.\n", said.join(", "))?;
@@ -225,7 +204,8 @@ fn write_goals(page: &mut String, rows: &[Row]) -> Result<()> {
     for (held, verdict) in order {
         for goal in goals().filter(|goal| *goal.get("held") == held) {
             let mut place = Vec::new();
-            for (name, value) in goal.0.iter().filter(|(name, _)| !OF_GOAL.contains(&name.as_str()))
+            for (name, value) in
+                goal.0.0.iter().filter(|(name, _)| !OF_GOAL.contains(&name.as_str()))
             {
                 say(name, value, &mut place);
             }
