@@ -7,7 +7,7 @@ use std::time::Duration;
 
 pub(crate) struct Switch {
     ports: Vec<Ipv6Addr>,
-    /// Where frames to others go: the port after those.
+    /// Frames to others go to the port after those.
     has_uplink: bool,
     priority: Option<Priority>,
 }

@@ -167,8 +167,7 @@ fn packets_of_a_controller_are_not_dropped_and_others_are() {
 #[test]
 fn only_who_knows_the_link_that_collectors_share_drops_nothing_there() {
     for (method, links, carrier) in packets::several() {
-        let seconds = 1;
-        let cell = Cell { links, carrier: Some(carrier), ..cell(method, 0.87, seconds) };
+        let cell = Cell { links, carrier: Some(carrier), ..cell(method, 0.87, 1) };
         let row = cell.row(&cell.run());
         let exceeds = links == Links::Collectors { count: 5, known: false };
         let dropped = row.packets_dropped.unwrap();

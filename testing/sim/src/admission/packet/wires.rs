@@ -49,11 +49,7 @@ impl Wires {
         let Ends { sources, collectors } = ends;
         let several = collectors.len() > 1;
         let queue_bytes = queue_bytes(plan.capacity_bps);
-        let switch = if several {
-            Switch::new(addresses(0..sources.len())).with_uplink()
-        } else {
-            Switch::new(addresses(0..sources.len() + 1))
-        };
+        let switch = Switch::new(addresses(0..sources.len())).with_uplink();
         let switch = if queueing.priority {
             switch.with_priority(sources.len(), queue_bytes)
         } else {
