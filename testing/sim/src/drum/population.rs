@@ -8,6 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Worth of completions as a fraction, at an equal share.
 const BETA_HAT: f64 = 0.1;
+/// How little an application may ask for, in decades below its share.
+const MOST_DECADES: f64 = 5.0;
 /// Other hosts that an application sends to.
 const DEGREE: usize = 2;
 
@@ -166,6 +168,25 @@ impl Population {
         changes
     }
 
+    /// A part of all applications asks for little, or for more than it gets again if it did; returns which.
+    pub(super) fn ask(&mut self, part: f64) -> Vec<(u32, Application)> {
+        // So that what little is worth does not hide all else.
+        let decades = MOST_DECADES / self.alpha.max(1.0);
+        let mut changes = Vec::new();
+        for (host, member) in self.members.iter_mut().enumerate() {
+            let share = member.completion / member.applications.len().max(1) as f64;
+            for application in member.applications.values_mut() {
+                if fraction(&mut self.random) < part {
+                    let little = share * 10_f64.powf(-decades * fraction(&mut self.random));
+                    let asks = if application.limit.is_none() { Some(little) } else { None };
+                    application.limit = asks;
+                    changes.push((host as u32, application.clone()));
+                }
+            }
+        }
+        changes
+    }
+
     /// Multiplies the weights of a part of all applications by 4; returns which.
     pub(super) fn weigh(&mut self, part: f64) -> Vec<(u32, Application)> {
         let mut changes = Vec::new();
@@ -214,17 +235,22 @@ impl Population {
     fn problem(&self) -> Problem {
         let (hosts, applications) = (self.members.len(), self.numbers as usize);
         let mut weights = vec![0.0; hosts * applications];
+        let mut limits = vec![1.0; hosts * applications];
         let mut edges = Edges::default();
         let index = |host: usize, number: u32| host * applications + number as usize;
         for (host, member) in self.members.iter().enumerate() {
             for application in member.applications.values() {
                 let from = index(host, application.application);
                 weights[from] = application.weight;
+                // Nobody has more than all of his host.
+                limits[from] = application.limit.unwrap_or(member.send);
                 for to in &application.destinations {
                     edges.push(from, index(to.host as usize, to.application), to.completions);
                 }
             }
         }
+        let mut all = self.members.iter().flat_map(|member| member.applications.values());
+        let is_limited = all.any(|application| application.limit.is_some());
         let list = |value: fn(&Member) -> f64| self.members.iter().map(value).collect::<Vec<f64>>();
         Problem {
             hosts,
@@ -238,7 +264,7 @@ impl Population {
             coupling: Coupling::Equal,
             send_preemption: None,
             completion_preemption: None,
-            limits: None,
+            limits: is_limited.then_some(limits),
         }
     }
 

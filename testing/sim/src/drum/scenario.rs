@@ -4,6 +4,7 @@ use crate::Random;
 
 pub(super) const LEASE_NS: u64 = 200_000_000;
 const MOST_CHANGES: u64 = 12;
+const MOST_DEMANDS: u64 = 100;
 
 /// What happens at a time.
 #[derive(Clone, Copy, Debug)]
@@ -20,6 +21,8 @@ pub(super) enum Change {
     StandStill { host: u32, lasts_ns: u64 },
     /// Nothing passes between so many hosts and the others for a time.
     Cut { hosts: usize, lasts_ns: u64 },
+    /// A part of all applications asks for little, or for all again.
+    Ask(f64),
 }
 
 #[derive(Clone, Debug)]
@@ -66,6 +69,20 @@ impl Scenario {
             changes,
             horizon_ns,
         }
+    }
+}
+
+impl Scenario {
+    /// The same, where applications also ask for more and for less all the time.
+    pub(super) fn with_demands(seed: u64) -> Self {
+        let mut random = Random::new(seed ^ 0xa5c5_d803);
+        let mut new = Self::new(seed);
+        for _ in 0..random.between(1, MOST_DEMANDS) {
+            let part = random.between(1, 50) as f64 / 100.0;
+            new.changes.push((random.below(new.horizon_ns), Change::Ask(part)));
+        }
+        new.changes.sort_by_key(|(at_ns, _)| *at_ns);
+        new
     }
 }
 

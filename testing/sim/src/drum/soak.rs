@@ -22,10 +22,10 @@ const STEP: u64 = 20;
 /// Of the optimum.
 const NEAR: f64 = 0.995;
 
-/// What happened, of all seeds.
+/// What happened, of all runs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, derive_more::AddAssign)]
 pub(super) struct Summary {
-    seeds: u64,
+    runs: u64,
     pub(super) changes: u64,
     pub(super) killed: u64,
     pub(super) restarted: u64,
@@ -33,19 +33,19 @@ pub(super) struct Summary {
     pub(super) cut: u64,
     /// Times that a host fell back to its own shares.
     pub(super) fell_back: u64,
-    /// Seeds at whose end some host says that it has.
+    /// Runs at whose end some host says that it has.
     alone: u64,
     messages: u64,
 }
 
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { seeds, changes, killed, restarted, stood_still, cut, .. } = self;
+        let Self { runs, changes, killed, restarted, stood_still, cut, .. } = self;
         let Self { fell_back, alone, messages, .. } = self;
         write!(
             f,
-            "{seeds} seeds: {changes} changes; {killed} hosts killed, {restarted} restarted, {stood_still} stood still; \
-             {cut} cuts; {fell_back} times fallen back, {alone} seeds at their end; {messages} messages"
+            "{runs} runs: {changes} changes; {killed} hosts killed, {restarted} restarted, {stood_still} stood still; \
+             {cut} cuts; {fell_back} times fallen back, {alone} runs at their end; {messages} messages"
         )
     }
 }
@@ -56,17 +56,25 @@ impl fmt::Display for Summary {
 /// When a seed failed; each is printed with the command that replays it.
 pub fn run(options: &DrumSoakOptions) -> Result<(), String> {
     if let Some(seed) = options.seeds.seed {
-        println!("{:#?}", Scenario::new(seed));
-        let (summary, hash) = one(seed).map_err(|fault| format!("seed {seed}: {fault}"))?;
-        println!("{summary}; trace {hash:016x}");
+        for scenario in [Scenario::new, Scenario::with_demands] {
+            println!("{:#?}", scenario(seed));
+            let (summary, hash) =
+                one(scenario(seed)).map_err(|fault| format!("seed {seed}: {fault}"))?;
+            println!("{summary}; trace {hash:016x}");
+        }
         return Ok(());
     }
-    options.seeds.hunt("cargo xtask soak drum", |seed| Ok(one(seed)?.0))
+    options.seeds.hunt("cargo xtask soak drum", |seed| {
+        let mut sum = one(Scenario::new(seed))?.0;
+        let with_demands = one(Scenario::with_demands(seed));
+        sum += with_demands.map_err(|fault| format!("with demands: {fault}"))?.0;
+        Ok(sum)
+    })
 }
 
-/// Runs one seed; returns what happened, and the hash of its trace.
-pub(super) fn one(seed: u64) -> Result<(Summary, u64), String> {
-    guard(|| Soak::new(Scenario::new(seed))?.run())
+/// Runs one scenario; returns what happened, and the hash of its trace.
+pub(super) fn one(scenario: Scenario) -> Result<(Summary, u64), String> {
+    guard(|| Soak::new(scenario)?.run())
 }
 
 /// A run. What ends later, by time.
@@ -99,7 +107,7 @@ impl Soak {
         let mut population = Population::new(hosts, numbers, active, alpha, random.fork());
         population.temper(active);
         let world = World::new(population, wire, LEASE_NS, random.fork()).map_err(text)?;
-        let sum = Summary { seeds: 1, ..Summary::default() };
+        let sum = Summary { runs: 1, ..Summary::default() };
         Ok(Self { scenario, world, ends: BTreeMap::new(), number: 0, sum })
     }
 
@@ -174,6 +182,10 @@ impl Soak {
             Change::Weigh(part) => {
                 let weighed = self.world.population.weigh(part);
                 self.world.change_all(weighed.into_iter().map(joins)).map_err(text)
+            }
+            Change::Ask(part) => {
+                let asked = self.world.population.ask(part);
+                self.world.change_all(asked.into_iter().map(joins)).map_err(text)
             }
             Change::Capacities { host, send, completion } if !self.world.is_dead(host) => {
                 let member = &self.world.population.members[host as usize];

@@ -1,5 +1,6 @@
 //! The short forms of `bench drum-sim` and `soak drum`.
 use super::row::Row;
+use super::scenario::Scenario;
 use super::soak::{Summary, one};
 use super::trial::Trial;
 use super::world::Wire;
@@ -39,16 +40,22 @@ fn no_capacity_is_exceeded_whatever_happens_to_messages() {
 fn thirty_seeds_keep_every_capacity_and_come_near_the_optimum_or_say_why_not() {
     let mut sum = Summary::default();
     for seed in 0..30 {
-        match one(seed) {
-            Ok((summary, _)) => sum += summary,
-            Err(fault) => panic!("seed {seed}: {fault}"),
+        for scenario in [Scenario::new, Scenario::with_demands] {
+            match one(scenario(seed)) {
+                Ok((summary, _)) => sum += summary,
+                Err(fault) => panic!("seed {seed}: {fault}"),
+            }
         }
     }
     // They met what they are for.
     let Summary { changes, killed, restarted, stood_still, cut, fell_back, .. } = sum;
     let met = [changes, killed, restarted, stood_still, cut, fell_back];
     assert!(met.iter().all(|count| *count > 0), "{sum}");
-    assert_eq!(one(3).map(|(_, hash)| hash), one(3).map(|(_, hash)| hash), "the same seed");
+    assert_eq!(
+        one(Scenario::new(3)).map(|(_, hash)| hash),
+        one(Scenario::new(3)).map(|(_, hash)| hash),
+        "the same seed"
+    );
 }
 
 /// Seed 39: the only sender of a receiver offered more than all of its capacity, was heard as if it offered just that, and
@@ -59,7 +66,7 @@ fn thirty_seeds_keep_every_capacity_and_come_near_the_optimum_or_say_why_not() {
 #[test]
 fn seeds_that_failed_once_pass() {
     for seed in [39, 930, 4232, 5167, 9111, 21305, 24919, 29984] {
-        assert_eq!(one(seed).map(drop), Ok(()), "seed {seed}");
+        assert_eq!(one(Scenario::new(seed)).map(drop), Ok(()), "seed {seed}");
     }
 }
 

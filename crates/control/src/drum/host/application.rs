@@ -9,6 +9,14 @@ use std::collections::BTreeMap;
 const MOST_LOG: f64 = 16.0;
 const HALVINGS: usize = 40;
 
+/// How far penalties, and curvatures, may be from what they should be, as a factor.
+const FAR: f64 = 4.0;
+
+/// Whether one is so far from what it should be that it is renewed at any time.
+pub(super) fn is_far(is: f64, should: f64) -> bool {
+    should > FAR * is || is > FAR * should
+}
+
 /// A host that applications here send to.
 #[derive(Clone, Debug)]
 pub(super) struct Target {
@@ -123,12 +131,30 @@ impl Sending {
         Some(self.x * low.exp())
     }
 
+    /// How far receivers' edge values are from those of the rate, as a fraction: it has not come to rest while the newest
+    /// that it was told answers another rate.
+    pub(super) fn disagreement(&self) -> f64 {
+        let of = |edge: &Edge| {
+            let value = edge.completions * self.x;
+            edge.told.map_or(0.0, |told| (told.value - value).abs() / value.max(1e-30))
+        };
+        self.edges.iter().map(of).fold(0.0, f64::max)
+    }
+
+    /// Takes completions to be worth less where there are more of them than at the rate of before, at which their worth was
+    /// told: receivers would lower all others for the sake of what is dear only while it is rare.
+    pub(super) fn expect_worth(&mut self, before: f64) {
+        let factor = (before / self.x).min(1.0).powi(3);
+        self.edges.iter_mut().for_each(|edge| edge.worth *= factor);
+    }
+
     /// Whether it was told all its prices.
     pub(super) fn is_told(&self) -> bool {
         self.edges.iter().all(|edge| edge.told.is_some())
     }
 
-    /// Penalties from the curvatures of both ends, as far as they are to be renewed.
+    /// Penalties from the curvatures of both ends, as far as they are to be renewed: also those that are far from what they
+    /// should be. With one that is much too stiff a rate would never come to what it is due.
     pub(super) fn stiffen(&mut self, alpha: f64, renews: bool) {
         let shared = KAPPA / self.sum();
         let flat = 1.0 / (shared * alpha * self.weight);
@@ -141,10 +167,11 @@ impl Sending {
         };
         let all = rate + self.edges.iter().map(part).sum::<f64>();
         for edge in &mut self.edges {
-            if renews || edge.inverse == 0.0 {
-                let stiffness = step::stiffness_elsewhere(rate, all, part(edge));
-                let flatness = edge.told.map_or(f64::INFINITY, |told| told.flatness);
-                edge.inverse = step::inverse_penalty(stiffness, edge.completions, flatness);
+            let stiffness = step::stiffness_elsewhere(rate, all, part(edge));
+            let flatness = edge.told.map_or(f64::INFINITY, |told| told.flatness);
+            let inverse = step::inverse_penalty(stiffness, edge.completions, flatness);
+            if renews || is_far(edge.inverse, inverse) {
+                edge.inverse = inverse;
             }
         }
     }

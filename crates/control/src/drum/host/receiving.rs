@@ -1,4 +1,5 @@
 //! What a host does for the applications that complete on it.
+use super::application::is_far;
 use super::follow::Stage;
 use super::ledger::Ledger;
 use super::wire::{narrow, narrow_down};
@@ -17,6 +18,10 @@ pub(super) struct Incoming {
     inverse: f64,
     offered: f64,
     fresh: bool,
+    /// Whether it was offered with a change, which its value does not follow yet; and whether such an offer was passed
+    /// over.
+    is_news: bool,
+    missed_news: bool,
     /// Marginal utility and elasticity as offered; whether the sender knew what completions are worth.
     marginal: f64,
     elasticity: f64,
@@ -46,17 +51,36 @@ impl Incoming {
         self.offered.min(self.ledger.granted())
     }
 
+    /// Has the value that was offered, lowered by a rise of the price; until it is offered again.
+    fn follow(&mut self, rise: f64) {
+        self.value = self.at_rise(rise);
+        self.offered = self.value;
+        self.marginal += rise;
+        (self.fresh, self.is_news) = (false, false);
+    }
+
     fn relaxed(&self) -> f64 {
         if self.fresh { step::relax(self.offered, self.value) } else { self.value }
     }
 }
 
+/// What is known of the offers of a host: whether they know the last answers, and whether the host fell back or has another
+/// problem than before.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Heard {
+    pub(super) knows: bool,
+    pub(super) alone: bool,
+    pub(super) changes: bool,
+}
+
 /// An application that completes here.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Receiving {
+    /// 0 before the first.
     z: f64,
-    /// Not a number before the first.
     price: f64,
+    /// The least marginal utility of those who send to it.
+    marginal: f64,
     floor: f64,
     curvature: f64,
     edges: u32,
@@ -65,9 +89,26 @@ pub(super) struct Receiving {
 }
 
 impl Receiving {
+    /// Completes what its edges add up to, at the price that belongs to it.
+    fn begin(&mut self, beta: f64, linear: f64) {
+        self.z = self.sums.sum.max(1e-12);
+        self.floor = CLIP * self.z;
+        self.price = linear - completion_marginal(beta, self.z);
+    }
+
     /// What a completion costs who sends it.
     pub(super) const fn price(&self) -> f64 {
         self.price
+    }
+}
+
+/// Adds up what each application has by its edges, and their inverse penalties.
+fn add_up(receiving: &mut BTreeMap<u32, Receiving>, edges: impl Iterator<Item = (u32, f64, f64)>) {
+    receiving.values_mut().for_each(|receiving| receiving.sums = Receiver::default());
+    for (application, value, inverse) in edges {
+        if let Some(receiving) = receiving.get_mut(&application) {
+            receiving.sums.add(value, inverse);
+        }
     }
 }
 
@@ -77,6 +118,8 @@ const MOST_STEPS: usize = 40;
 const NEAR: f64 = 1e-9;
 /// What is heard of an offer, in capacities. More than one, or the only sender would never hear that it offers too much.
 const MOST_OFFERED: f64 = 2.0;
+/// As a fraction of what is completed: what edges may add up to beside it, by rounding.
+const SAME: f64 = 1e-6;
 /// How near grants must be to what they should be for a host to be still.
 const SETTLED: f64 = 1e-3;
 
@@ -90,14 +133,8 @@ impl Host {
         self.stir();
     }
 
-    pub(super) fn incoming_take(
-        &mut self,
-        now: u64,
-        from: u32,
-        knows: bool,
-        alone: bool,
-        offers: &[Offer],
-    ) {
+    pub(super) fn incoming_take(&mut self, now: u64, from: u32, heard: Heard, offers: &[Offer]) {
+        let Heard { knows, alone, changes } = heard;
         let steps = knows && !alone;
         let departed = |key: &(u32, u32, u32)| {
             let ends = (key.1, key.2);
@@ -114,8 +151,12 @@ impl Host {
         for offer in offers {
             let offered = f64::from(offer.value).min(MOST_OFFERED * most);
             let key = (from, offer.from, offer.to);
-            if !knows && self.prices.is_following() && self.incoming.contains_key(&key) {
+            if !knows
+                && self.prices.is_following()
+                && let Some(edge) = self.incoming.get_mut(&key)
+            {
                 // It was lowered already.
+                edge.missed_news |= changes;
                 continue;
             }
             let edge = self.incoming.entry(key).or_insert_with(|| {
@@ -125,6 +166,8 @@ impl Host {
                     inverse: f64::from(offer.inverse),
                     offered,
                     fresh: false,
+                    is_news: true,
+                    missed_news: false,
                     marginal: 0.0,
                     elasticity: 1.0,
                     knows: false,
@@ -132,6 +175,7 @@ impl Host {
                     ledger: if quiet { Ledger::held(held) } else { Ledger::default() },
                 }
             });
+            edge.is_news |= changes || std::mem::take(&mut edge.missed_news);
             edge.offered = offered;
             edge.marginal = f64::from(offer.marginal);
             edge.elasticity = f64::from(offer.elasticity);
@@ -177,41 +221,37 @@ impl Host {
         if self.prices.next_heard() == Stage::Follow {
             self.follow_offers();
             rise = 0.0;
-        } else if !self.guard.fallen && !self.incoming.is_empty() {
-            self.step_completions();
+        } else {
+            self.follow_news();
+            if !self.guard.fallen && !self.incoming.is_empty() {
+                self.step_completions();
+            }
         }
         self.renew_curvatures();
         if self.targets.is_empty() {
             let calm = self.relative_receiving <= CALM && self.settled;
             self.calm = if calm { self.calm + 1 } else { 0 };
+        } else if self.relative_receiving > CALM && !self.guard.fallen {
+            // Prices that move are to be heard of, whether or not rates here do.
+            self.calm = 0;
         }
         let sequence = self.next_sequence(now);
         self.grant(now, sequence, rise);
         self.reply(now, sequence);
     }
 
-    /// Gathers the edges of each application; forgets those without.
+    /// Counts the edges of each application; forgets those without.
     fn gather(&mut self) {
-        self.receiving.values_mut().for_each(|receiving| {
-            (receiving.edges, receiving.sums) = (0, Receiver::default());
-        });
-        let mut new: BTreeMap<u32, f64> = BTreeMap::new();
-        for (key, edge) in &self.incoming {
-            let receiving = self.receiving.entry(key.2).or_insert_with(|| {
-                new.insert(key.2, 0.0);
-                Receiving { price: f64::NAN, ..Receiving::default() }
-            });
-            receiving.edges += 1;
-            receiving.sums.add(edge.relaxed(), edge.inverse);
-            new.entry(key.2).and_modify(|sum| *sum += edge.value);
+        self.receiving.values_mut().for_each(|receiving| receiving.edges = 0);
+        for key in self.incoming.keys() {
+            self.receiving.entry(key.2).or_default().edges += 1;
         }
         self.receiving.retain(|_, receiving| receiving.edges > 0);
         self.learn();
-        for (application, sum) in new {
-            let z = sum.max(1e-12);
-            let price = self.completing.linear - completion_marginal(self.config.beta, z);
-            if let Some(receiving) = self.receiving.get_mut(&application) {
-                (receiving.z, receiving.floor, receiving.price) = (z, CLIP * z, price);
+        self.receiving.values_mut().for_each(|receiving| receiving.marginal = f64::INFINITY);
+        for (key, edge) in &self.incoming {
+            if let Some(receiving) = self.receiving.get_mut(&key.2) {
+                receiving.marginal = receiving.marginal.min(edge.marginal);
             }
         }
     }
@@ -251,28 +291,41 @@ impl Host {
     /// Prices and edge values as they belong to what was offered, lowered until it fits.
     fn follow_offers(&mut self) {
         self.completing.linear += self.rise;
-        self.receiving.values_mut().for_each(|receiving| receiving.z = 0.0);
-        for (key, edge) in &mut self.incoming {
-            edge.value = edge.at_rise(self.rise);
-            // Until it is offered again.
-            edge.offered = edge.value;
-            edge.marginal += self.rise;
-            edge.fresh = false;
-            if let Some(receiving) = self.receiving.get_mut(&key.2) {
-                receiving.z += edge.value;
+        self.incoming.values_mut().for_each(|edge| edge.follow(self.rise));
+        self.add_up();
+        self.receiving.values_mut().for_each(|receiving| {
+            receiving.begin(self.config.beta, self.completing.linear);
+        });
+        self.relative_receiving = f64::INFINITY;
+    }
+
+    /// The same, only for what came with a change. Its penalty is of what it was before: beside a rate that has jumped it
+    /// would move the price without measure. What edges add up to is what is completed, but where some came, went or
+    /// followed: prices begin anew there.
+    fn follow_news(&mut self) {
+        let news = self.incoming.values_mut().filter(|edge| edge.is_news);
+        news.for_each(|edge| edge.follow(self.rise));
+        self.add_up();
+        let price = self.completing.linear + self.rise;
+        for receiving in self.receiving.values_mut() {
+            let z = receiving.z;
+            if (receiving.sums.sum - z).abs() > SAME * z {
+                receiving.begin(self.config.beta, price);
             }
         }
-        for receiving in self.receiving.values_mut() {
-            receiving.z = receiving.z.max(1e-12);
-            let completion = completion_marginal(self.config.beta, receiving.z);
-            receiving.price = self.completing.linear - completion;
-            receiving.floor = CLIP * receiving.z;
-        }
-        self.relative_receiving = f64::INFINITY;
+    }
+
+    /// Adds up the edge values of each application.
+    fn add_up(&mut self) {
+        let values = self.incoming.iter().map(|(key, edge)| (key.2, edge.value, edge.inverse));
+        add_up(&mut self.receiving, values);
     }
 
     /// The receiver's step of the solver.
     fn step_completions(&mut self) {
+        let relaxed = self.incoming.iter();
+        let relaxed = relaxed.map(|(key, edge)| (key.2, edge.relaxed(), edge.inverse));
+        add_up(&mut self.receiving, relaxed);
         let count = self.receiving.len();
         let mut scratch = Scratch::<f64>::new(count);
         let mut z = Vec::with_capacity(count);
@@ -308,7 +361,8 @@ impl Host {
             gap += (receiving.sums.sum - z).powi(2);
             turn += (penalty * (z - receiving.z)).powi(2);
             size += z * z;
-            cost += receiving.price * receiving.price;
+            // A price may be next to nothing, and what moves it rounding: it is paid out of what a rate is worth.
+            cost += receiving.price.abs().max(receiving.marginal).powi(2);
             receiving.z = *z;
         }
         for (key, edge) in &mut self.incoming {
@@ -323,14 +377,14 @@ impl Host {
     }
 
     fn renew_curvatures(&mut self) {
-        if self.renewals_receiving == 0 {
-            return;
-        }
-        self.renewals_receiving -= 1;
+        let renews = self.renewals_receiving > 0;
+        self.renewals_receiving = self.renewals_receiving.saturating_sub(1);
         let factor = 1.0 / (6.0 * self.config.beta);
         for receiving in self.receiving.values_mut() {
-            let flatness = step::completion_flatness(factor, receiving.z, receiving.floor);
-            receiving.curvature = 1.0 / flatness;
+            let curvature = 1.0 / step::completion_flatness(factor, receiving.z, receiving.floor);
+            if renews || is_far(receiving.curvature, curvature) {
+                receiving.curvature = curvature;
+            }
         }
     }
 

@@ -62,6 +62,7 @@ impl Host {
                 let price = self.sending.linear;
                 let answer = (!has_same).then(|| new.answer_prices(self.config.alpha, price));
                 new.x = answer.flatten().unwrap_or(old.x).min(limit).min(self.config.send_capacity);
+                new.expect_worth(old.x);
                 self.applications[at] = new;
             }
             Err(at) => self.applications.insert(at, new),
@@ -361,17 +362,15 @@ impl Host {
             price.linear = 0.0;
         }
         let least = 1e-6 * self.config.send_capacity / count as f64;
-        let (mut moved, mut size) = (0.0, 0.0);
+        self.relative_sending = 0.0;
         for (at, x) in parts.into_iter().zip(x) {
             let sending = &mut self.applications[at];
-            let is_lifted = x < least.min(sending.limit);
             let x = if x.is_finite() { x.max(least).min(sending.limit) } else { sending.alone };
-            // Who would be below the least rate has not come to rest there: prices are still on their way to it.
-            moved += if is_lifted { x * x } else { (x - sending.x).powi(2) };
-            size += x * x;
+            // Of each by itself: beside the rates of others one that is much too small would not be seen to move.
+            let moved = (x - sending.x).abs() / x.max(1e-30);
             sending.x = x;
+            self.relative_sending = self.relative_sending.max(moved).max(sending.disagreement());
         }
-        self.relative_sending = moved.sqrt() / size.sqrt().max(1e-30);
     }
 
     /// From rates of the iteration to rates that fit what is sent, and answer to rising prices if these

@@ -1,4 +1,5 @@
 //! Hosts that send here: who is expected, who left, and what they offer.
+use super::receiving::Heard;
 use super::{Header, Host, MOST_MISSES, Offer, ROUNDS_TO_ANSWER};
 
 /// A host that sends here.
@@ -81,7 +82,8 @@ impl Host {
         // Offers that do not know the last answers would move prices twice for one cause.
         let knows = header.seen >= source.answered || source.behind >= MOST_BEHIND;
         source.behind = if knows { 0 } else { source.behind + 1 };
-        self.incoming_take(now, from, knows, header.alone, offers);
+        let heard = Heard { knows, alone: header.alone, changes };
+        self.incoming_take(now, from, heard, offers);
         if changes {
             self.begin_receiving();
         }

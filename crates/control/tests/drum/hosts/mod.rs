@@ -4,6 +4,7 @@ mod corpus;
 mod leaving;
 mod network;
 mod newcomer;
+mod two;
 
 use crate::family::Family;
 use catchment_control::drum::{Application, Host, HostConfig, Input, Problem};
