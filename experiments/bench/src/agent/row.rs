@@ -15,6 +15,8 @@ const SHORT_PART: f64 = 0.6;
 const SHORT_PART_ROCE: f64 = 0.75;
 /// Added latency beside that of RAW over a network.
 const ADDED_PART_ROCE: f64 = 0.5;
+/// Operations beside those of RAW: so few that connections do not share what there is, but stand still.
+const LEAST_SHARED_PART: f64 = 0.05;
 
 /// Who moves the bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -277,6 +279,12 @@ impl Row {
 
     /// Returns what the row says of the goals; `hand_over_ns` is that of a cache line in this run.
     pub(crate) fn goals(&self, hand_over_ns: f64) -> Vec<Goal<Place>> {
+        if self.what == What::Shared {
+            let part = self.ops_ratio_to_raw;
+            let name = "operations on shared queue pairs beside RAW";
+            let goal = |part| Goal::new(name, self.place, part, Limit::AtLeast(LEAST_SHARED_PART));
+            return part.map(goal).into_iter().collect();
+        }
         if self.what != What::Drum {
             return Vec::new();
         }

@@ -294,6 +294,7 @@ fn measure(
         answer_us_p50: Some(decimals(spread.p50, 1)),
         answer_us_p99: Some(decimals(percentile(&answers_us, 0.99), 1)),
         transfers: Some(grants),
+        rss_bytes: Some(controller.rss_bytes()?),
         ..Row::default()
     })
 }
