@@ -8,7 +8,7 @@ use crate::drum::answer::{Answer, rise_step};
 use crate::drum::fill::Price;
 use crate::drum::step::{self, Bounds, CLIP, COMPLETIONS, RENEWALS, Receiver, Scratch};
 use crate::drum::utility::completion_marginal;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// One edge that ends here.
 #[derive(Clone, Debug)]
@@ -51,11 +51,9 @@ impl Incoming {
         self.offered.min(self.ledger.granted())
     }
 
-    /// Has the value that was offered, lowered by a rise of the price; until it is offered again.
+    /// Has the value that was offered, lowered by a rise of the price.
     fn follow(&mut self, rise: f64) {
         self.value = self.at_rise(rise);
-        self.offered = self.value;
-        self.marginal += rise;
         (self.fresh, self.is_news) = (false, false);
     }
 
@@ -118,8 +116,8 @@ const MOST_STEPS: usize = 40;
 const NEAR: f64 = 1e-9;
 /// What is heard of an offer, in capacities. More than one, or the only sender would never hear that it offers too much.
 const MOST_OFFERED: f64 = 2.0;
-/// As a fraction of what is completed: what edges may add up to beside it, by rounding.
-const SAME: f64 = 1e-6;
+/// Beside the marginal utility of those who pay it, such a price is nothing.
+const NOTHING: f64 = 1e-6;
 /// How near grants must be to what they should be for a host to be still.
 const SETTLED: f64 = 1e-3;
 
@@ -175,7 +173,8 @@ impl Host {
                     ledger: if quiet { Ledger::held(held) } else { Ledger::default() },
                 }
             });
-            edge.is_news |= changes || std::mem::take(&mut edge.missed_news);
+            let changes = changes || std::mem::take(&mut edge.missed_news);
+            edge.is_news |= changes && is_far(edge.value, offered);
             edge.offered = offered;
             edge.marginal = f64::from(offer.marginal);
             edge.elasticity = f64::from(offer.elasticity);
@@ -291,7 +290,12 @@ impl Host {
     /// Prices and edge values as they belong to what was offered, lowered until it fits.
     fn follow_offers(&mut self) {
         self.completing.linear += self.rise;
-        self.incoming.values_mut().for_each(|edge| edge.follow(self.rise));
+        for edge in self.incoming.values_mut() {
+            edge.follow(self.rise);
+            // Until it is offered again.
+            edge.offered = edge.value;
+            edge.marginal += self.rise;
+        }
         self.add_up();
         self.receiving.values_mut().for_each(|receiving| {
             receiving.begin(self.config.beta, self.completing.linear);
@@ -299,17 +303,19 @@ impl Host {
         self.relative_receiving = f64::INFINITY;
     }
 
-    /// The same, only for what came with a change. Its penalty is of what it was before: beside a rate that has jumped it
-    /// would move the price without measure. What edges add up to is what is completed, but where some came, went or
-    /// followed: prices begin anew there.
+    /// The same, only for what jumped with a change. Its penalty is of what it was before: beside such a rate it would move
+    /// the price without measure. What edges add up to is what is completed, but where some came, went or jumped: where
+    /// that is much, prices begin anew.
     fn follow_news(&mut self) {
-        let news = self.incoming.values_mut().filter(|edge| edge.is_news);
-        news.for_each(|edge| edge.follow(self.rise));
+        let mut jumped = BTreeSet::new();
+        for (key, edge) in self.incoming.iter_mut().filter(|(_, edge)| edge.is_news) {
+            edge.follow(self.rise);
+            jumped.insert(key.2);
+        }
         self.add_up();
         let price = self.completing.linear + self.rise;
-        for receiving in self.receiving.values_mut() {
-            let z = receiving.z;
-            if (receiving.sums.sum - z).abs() > SAME * z {
+        for (number, receiving) in &mut self.receiving {
+            if jumped.contains(number) && is_far(receiving.z, receiving.sums.sum) {
                 receiving.begin(self.config.beta, price);
             }
         }
@@ -361,8 +367,8 @@ impl Host {
             gap += (receiving.sums.sum - z).powi(2);
             turn += (penalty * (z - receiving.z)).powi(2);
             size += z * z;
-            // A price may be next to nothing, and what moves it rounding: it is paid out of what a rate is worth.
-            cost += receiving.price.abs().max(receiving.marginal).powi(2);
+            // What moves a price that is nothing beside what rates are worth is rounding.
+            cost += receiving.price.abs().max(NOTHING * receiving.marginal).powi(2);
             receiving.z = *z;
         }
         for (key, edge) in &mut self.incoming {

@@ -11,6 +11,9 @@ use crate::drum::step::{self, Bounds, CLIP, RENEWALS, Scratch};
 use crate::drum::utility::{marginal, with_power};
 use std::collections::{BTreeMap, BTreeSet};
 
+/// What one rate moves counts so much beside what all together do.
+const EACH: f64 = 0.1;
+
 impl Host {
     pub(super) fn join(&mut self, now: u64, application: Application) -> Result<(), HostError> {
         application.check()?;
@@ -362,15 +365,18 @@ impl Host {
             price.linear = 0.0;
         }
         let least = 1e-6 * self.config.send_capacity / count as f64;
-        self.relative_sending = 0.0;
+        let (mut moved, mut size, mut each) = (0.0, 0.0, 0.0_f64);
         for (at, x) in parts.into_iter().zip(x) {
             let sending = &mut self.applications[at];
             let x = if x.is_finite() { x.max(least).min(sending.limit) } else { sending.alone };
-            // Of each by itself: beside the rates of others one that is much too small would not be seen to move.
-            let moved = (x - sending.x).abs() / x.max(1e-30);
+            let step = x - sending.x;
             sending.x = x;
-            self.relative_sending = self.relative_sending.max(moved).max(sending.disagreement());
+            moved += step * step;
+            size += x * x;
+            each = each.max(step.abs() / x.max(1e-30)).max(sending.disagreement());
         }
+        // Beside the rates of others one that is much too small would not be seen to move.
+        self.relative_sending = (moved.sqrt() / size.sqrt().max(1e-30)).max(EACH * each);
     }
 
     /// From rates of the iteration to rates that fit what is sent, and answer to rising prices if these
