@@ -9,10 +9,10 @@ use std::collections::BTreeMap;
 const MOST_LOG: f64 = 16.0;
 const HALVINGS: usize = 40;
 
-/// How far penalties, and curvatures, may be from what they should be, as a factor.
+/// How far penalties, curvatures and edge values may be from what they should be, as a factor.
 const FAR: f64 = 4.0;
 
-/// Whether one is so far from what it should be that it is renewed at any time.
+/// Whether one is so far from what it should be that steps would take too long.
 pub(super) fn is_far(is: f64, should: f64) -> bool {
     should > FAR * is || is > FAR * should
 }

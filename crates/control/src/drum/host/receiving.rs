@@ -303,9 +303,8 @@ impl Host {
         self.relative_receiving = f64::INFINITY;
     }
 
-    /// The same, only for what jumped with a change. Its penalty is of what it was before: beside such a rate it would move
-    /// the price without measure. What edges add up to is what is completed, but where some came, went or jumped: where
-    /// that is much, prices begin anew.
+    /// The same, only for what came or jumped with a change. Its penalty is of what it was before: beside such a rate it
+    /// would move the price without measure. Where edges add up to much more or less since, prices begin anew.
     fn follow_news(&mut self) {
         let mut jumped = BTreeSet::new();
         for (key, edge) in self.incoming.iter_mut().filter(|(_, edge)| edge.is_news) {
