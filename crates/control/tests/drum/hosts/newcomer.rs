@@ -122,7 +122,7 @@ mod one {
     impl Story {
         fn begin(seed: u64) -> (Self, f64) {
             let mut chance = Chance::new(seed);
-            // Up to 64 bytes of each of 1 TB/s: all of what any device can do.
+            // Up to 1 TB/s, in 64 bytes: more than any device can do.
             let capacity = 10_f64.powf(chance.between(1.0, 4.2));
             let slowest = 20 * US * span(&mut chance, 2, 100);
             let hosts = [1, 2].map(|number| host(number, (capacity, capacity)));
