@@ -178,8 +178,7 @@ impl Population {
             for application in member.applications.values_mut() {
                 if fraction(&mut self.random) < part {
                     let little = share * 10_f64.powf(-decades * fraction(&mut self.random));
-                    let asks = if application.limit.is_none() { Some(little) } else { None };
-                    application.limit = asks;
+                    application.limit = application.limit.is_none().then_some(little);
                     changes.push((host as u32, application.clone()));
                 }
             }

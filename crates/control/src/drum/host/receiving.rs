@@ -100,16 +100,6 @@ impl Receiving {
     }
 }
 
-/// Adds up what each application has by its edges, and their inverse penalties.
-fn add_up(receiving: &mut BTreeMap<u32, Receiving>, edges: impl Iterator<Item = (u32, f64, f64)>) {
-    receiving.values_mut().for_each(|receiving| receiving.sums = Receiver::default());
-    for (application, value, inverse) in edges {
-        if let Some(receiving) = receiving.get_mut(&application) {
-            receiving.sums.add(value, inverse);
-        }
-    }
-}
-
 /// Newton steps for a rise at most.
 const MOST_STEPS: usize = 40;
 /// How near a load must come to the capacity.
@@ -241,18 +231,15 @@ impl Host {
 
     /// Counts the edges of each application; forgets those without.
     fn gather(&mut self) {
+        self.learn();
         self.receiving.values_mut().for_each(|receiving| receiving.edges = 0);
-        for key in self.incoming.keys() {
-            self.receiving.entry(key.2).or_default().edges += 1;
+        for (key, edge) in &self.incoming {
+            let receiving = self.receiving.entry(key.2).or_default();
+            let least = if receiving.edges == 0 { f64::INFINITY } else { receiving.marginal };
+            receiving.marginal = least.min(edge.marginal);
+            receiving.edges += 1;
         }
         self.receiving.retain(|_, receiving| receiving.edges > 0);
-        self.learn();
-        self.receiving.values_mut().for_each(|receiving| receiving.marginal = f64::INFINITY);
-        for (key, edge) in &self.incoming {
-            if let Some(receiving) = self.receiving.get_mut(&key.2) {
-                receiving.marginal = receiving.marginal.min(edge.marginal);
-            }
-        }
     }
 
     /// Takes in what completions are worth to those who offered, at what they offered.
@@ -296,7 +283,7 @@ impl Host {
             edge.offered = edge.value;
             edge.marginal += self.rise;
         }
-        self.add_up();
+        self.add_up(|edge| edge.value);
         self.receiving.values_mut().for_each(|receiving| {
             receiving.begin(self.config.beta, self.completing.linear);
         });
@@ -311,7 +298,7 @@ impl Host {
             edge.follow(self.rise);
             jumped.insert(key.2);
         }
-        self.add_up();
+        self.add_up(|edge| edge.value);
         let price = self.completing.linear + self.rise;
         for (number, receiving) in &mut self.receiving {
             if jumped.contains(number) && is_far(receiving.z, receiving.sums.sum) {
@@ -320,17 +307,19 @@ impl Host {
         }
     }
 
-    /// Adds up the edge values of each application.
-    fn add_up(&mut self) {
-        let values = self.incoming.iter().map(|(key, edge)| (key.2, edge.value, edge.inverse));
-        add_up(&mut self.receiving, values);
+    /// Adds up what each application has by its edges, and their inverse penalties.
+    fn add_up(&mut self, of: fn(&Incoming) -> f64) {
+        self.receiving.values_mut().for_each(|receiving| receiving.sums = Receiver::default());
+        for (key, edge) in &self.incoming {
+            if let Some(receiving) = self.receiving.get_mut(&key.2) {
+                receiving.sums.add(of(edge), edge.inverse);
+            }
+        }
     }
 
     /// The receiver's step of the solver.
     fn step_completions(&mut self) {
-        let relaxed = self.incoming.iter();
-        let relaxed = relaxed.map(|(key, edge)| (key.2, edge.relaxed(), edge.inverse));
-        add_up(&mut self.receiving, relaxed);
+        self.add_up(Incoming::relaxed);
         let count = self.receiving.len();
         let mut scratch = Scratch::<f64>::new(count);
         let mut z = Vec::with_capacity(count);
