@@ -2,11 +2,11 @@
 //!
 //! The key `KEY` holds who leads, under a lease; `KEY/term` the term of the last leader, and `KEY/left` what a leader said
 //! when it gave up, without one.
+use super::answer::{self, Granted, KeptAlive, Left, Txn, Watched};
 use super::{Campaign, Candidate, Leader, Seen, Store, StoreError};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::time::{Duration, Instant};
@@ -20,8 +20,6 @@ const TRIES: u32 = 5;
 const TRY_LEAST: Duration = Duration::from_millis(200);
 /// A stream of changes is begun anew after this time.
 const WATCH: Duration = Duration::from_secs(30);
-/// What was granted is over after this time, at the latest: a lease of windows is 10 s at most.
-const LEFT_MAX: Duration = Duration::from_secs(30);
 
 /// Servers of one etcd.
 #[derive(Debug)]
@@ -40,63 +38,6 @@ pub struct Etcd {
     ready: Option<String>,
     /// Of the campaign that was won, with what the key holds then.
     lease: Option<(String, Candidate)>,
-}
-
-/// What a leader says when it gives up.
-#[derive(Serialize, Deserialize)]
-struct Left {
-    /// Its term.
-    term: u32,
-    /// How long what it granted may still be used: milliseconds.
-    left_ms: u64,
-}
-
-#[derive(Deserialize)]
-struct Granted {
-    #[serde(rename = "ID")]
-    id: String,
-    #[serde(rename = "TTL")]
-    ttl: Option<String>,
-    error: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct KeptAlive {
-    result: Kept,
-}
-
-#[derive(Deserialize)]
-struct Kept {
-    /// Not there when the lease is over.
-    #[serde(rename = "TTL")]
-    ttl: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct Range {
-    #[serde(default)]
-    kvs: Vec<KeyValue>,
-}
-
-#[derive(Clone, Deserialize)]
-struct KeyValue {
-    #[serde(default)]
-    value: String,
-    #[serde(default)]
-    mod_revision: String,
-}
-
-#[derive(Deserialize)]
-struct Txn {
-    #[serde(default)]
-    succeeded: bool,
-    #[serde(default)]
-    responses: Vec<Response>,
-}
-
-#[derive(Deserialize)]
-struct Response {
-    response_range: Option<Range>,
 }
 
 impl Etcd {
@@ -150,21 +91,13 @@ impl Etcd {
     fn grant(&mut self) -> Result<String, StoreError> {
         let granted: Granted =
             self.ask("lease/grant", &json!({"TTL": self.lease_s.to_string()}))?;
-        if let Some(error) = granted.error.filter(|error| !error.is_empty()) {
-            return Err(self.wrong(format!("grants no lease: {error}")));
-        }
-        let ttl = granted.ttl.as_deref().and_then(|ttl| ttl.parse::<u64>().ok());
-        if ttl.is_none_or(|ttl| ttl < self.lease_s) {
-            let what = format!("grants a lease of {ttl:?} s in place of {}", self.lease_s);
-            return Err(self.wrong(what));
-        }
-        Ok(granted.id)
+        granted.lease(self.lease_s).map_err(|what| self.wrong(what))
     }
 
     /// Renews a lease; returns whether it was still there.
     fn keep_alive(&mut self, lease: &str) -> Result<bool, StoreError> {
         let kept: KeptAlive = self.ask("lease/keepalive", &json!({"ID": lease}))?;
-        Ok(kept.result.ttl.and_then(|ttl| ttl.parse::<u64>().ok()).is_some_and(|ttl| ttl > 0))
+        Ok(kept.is_there())
     }
 
     fn ask_at<T: DeserializeOwned>(
@@ -181,7 +114,7 @@ impl Etcd {
         let mut line = String::new();
         lines.read_line(&mut line).map_err(|error| failed(error.to_string()))?;
         tracing::debug!(path, took = ?asked.elapsed(), "the store has answered");
-        read(&line).map_err(failed)
+        answer::read(&line).map_err(failed)
     }
 }
 
@@ -221,7 +154,7 @@ impl Watcher {
         };
         let mut line = String::new();
         // The first line says that it has begun: what happened before that is not in it.
-        let is_news = stream.read_line(&mut line).is_ok() && read::<Watched>(&line).is_ok();
+        let is_news = stream.read_line(&mut line).is_ok() && answer::read::<Watched>(&line).is_ok();
         self.stream = is_news.then_some(stream);
         is_news
     }
@@ -230,41 +163,6 @@ impl Watcher {
         let request = json!({"create_request": {"key": base64(&self.key)}});
         post(&self.agent, &self.endpoints[self.at], "watch", &request)
     }
-}
-
-#[derive(Deserialize)]
-struct Watched {
-    #[serde(rename = "result")]
-    _result: serde::de::IgnoredAny,
-}
-
-/// Reads an answer.
-fn read<T: DeserializeOwned>(line: &str) -> Result<T, String> {
-    serde_json::from_str(line).map_err(|error| {
-        let seen: String = line.chars().take(100).collect();
-        format!("answers {:?}, which is not as etcd 3.4 answers: {error}", seen.trim_end())
-    })
-}
-
-/// Reads who leads, out of the value of the key.
-fn candidate(value: &KeyValue) -> Result<Candidate, String> {
-    let bytes = BASE64.decode(&value.value).map_err(|error| error.to_string())?;
-    serde_json::from_slice(&bytes).map_err(|error| {
-        format!("the key holds something else than a controller ({error}); give a key that nobody else uses")
-    })
-}
-
-fn term(value: &KeyValue) -> Result<u32, String> {
-    let bytes = BASE64.decode(&value.value).map_err(|error| error.to_string())?;
-    let text = String::from_utf8_lossy(&bytes);
-    text.parse().map_err(|_| format!("the key of the term holds {text:?}; remove it"))
-}
-
-/// Returns how long what the leader of a term has granted may still be used; `None` where it did not say so.
-fn left(value: &KeyValue, term: u32) -> Option<Duration> {
-    let said: Left = serde_json::from_slice(&BASE64.decode(&value.value).ok()?).ok()?;
-    let left = Duration::from_millis(said.left_ms);
-    (said.term == term && left <= LEFT_MAX).then_some(left)
 }
 
 /// Returns what the key holds while a candidate leads.
@@ -285,19 +183,9 @@ impl Store for Etcd {
         let range = |key: &str| json!({"requestRange": {"key": base64(key)}});
         let keys = [&self.key, &self.term_key, &self.left_key].map(|key| range(key));
         let txn: Txn = self.ask("kv/txn", &json!({"success": keys}))?;
-        let [leader, last, said] = &txn.responses[..] else {
-            return Err(self.wrong(format!("{} answers to 3 questions", txn.responses.len())));
-        };
-        let value = |response: &Response| {
-            response.response_range.as_ref().and_then(|range| range.kvs.first().cloned())
-        };
-        let (leader, last) = (value(leader), value(last));
-        let wrong = |what: String| self.wrong(what);
-        let leader = leader.as_ref().map(candidate).transpose().map_err(wrong)?;
-        let term = last.as_ref().map(term).transpose().map_err(wrong)?.unwrap_or(0);
-        let left = value(said).and_then(|said| left(&said, term));
-        self.term_revision = last.map_or("0".to_owned(), |last| last.mod_revision);
-        Ok(Seen { leader, term, left })
+        let looked = txn.looked().map_err(|what| self.wrong(what))?;
+        self.term_revision = looked.term_revision;
+        Ok(looked.seen)
     }
 
     fn prepare(&mut self) -> Result<(), StoreError> {
@@ -326,15 +214,14 @@ impl Store for Etcd {
             "failure": [{"requestRange": {"key": base64(&self.key)}}],
         });
         let txn: Txn = self.ask("kv/txn", &request)?;
-        if txn.succeeded {
+        let campaign = txn.campaign().map_err(|what| self.wrong(what));
+        if matches!(campaign, Ok(Campaign::Won)) {
             self.lease = Some((lease, own.clone()));
-            return Ok(Campaign::Won);
+        } else {
+            // Nobody waits for its end.
+            let _ = self.ask::<Value>("lease/revoke", &json!({"ID": lease}));
         }
-        // Nobody waits for its end.
-        let _ = self.ask::<Value>("lease/revoke", &json!({"ID": lease}));
-        let range = txn.responses.first().and_then(|response| response.response_range.as_ref());
-        let leads = range.and_then(|range| range.kvs.first()).map(candidate).transpose();
-        leads.map(Campaign::Led).map_err(|what| self.wrong(what))
+        campaign
     }
 
     fn renew(&mut self) -> Result<bool, StoreError> {
@@ -358,61 +245,5 @@ impl Store for Etcd {
         }
         // Else the lease runs out.
         let _ = self.ask::<Value>("lease/revoke", &json!({"ID": lease}));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn key(value: &str) -> KeyValue {
-        KeyValue { value: value.to_owned(), mod_revision: "7".to_owned() }
-    }
-
-    #[test]
-    fn what_a_leader_said_when_it_gave_up_counts_for_its_term_alone_and_not_for_ever() {
-        let said = |text: &str| left(&key(&base64(text)), 7);
-        assert_eq!(said(r#"{"term":7,"left_ms":42}"#), Some(Duration::from_millis(42)));
-        let wrong = [
-            r#"{"term":6,"left_ms":42}"#,
-            r#"{"term":7,"left_ms":40000}"#,
-            r#"{"term":7,"left_ms":-1}"#,
-            r#"{"term":7}"#,
-            "",
-        ];
-        wrong.iter().for_each(|text| assert_eq!(said(text), None, "{text}"));
-        assert_eq!(left(&key("!"), 7), None);
-    }
-
-    #[test]
-    fn what_a_store_says_is_checked() {
-        let kept = read::<KeptAlive>(r#"{"result":{"header":{},"ID":"7","TTL":"2"}}"#).unwrap();
-        assert_eq!(kept.result.ttl.as_deref(), Some("2"));
-        let over = read::<KeptAlive>(r#"{"result":{"ID":"7"}}"#).unwrap();
-        assert_eq!(over.result.ttl, None);
-        let hostile = [
-            "",
-            "null",
-            "[]",
-            "{",
-            "{\"result\":7}",
-            "<html>404</html>",
-            "{\"ID\":7}",
-            "\u{0}",
-            "{\"result\":{\"TTL\":[]}}",
-        ];
-        for line in hostile {
-            let error = read::<KeptAlive>(line).err().unwrap();
-            assert!(error.contains("not as etcd 3.4"), "{line}: {error}");
-        }
-        for value in ["", "AAAA", "!", "e30=", "bnVsbA=="] {
-            assert!(candidate(&key(value)).is_err(), "{value}");
-        }
-        for value in ["", "!", "LTE=", "OTk5OTk5OTk5OTk5"] {
-            assert!(term(&key(value)).is_err(), "{value}");
-        }
-        let own = Candidate { address: "10.0.0.1:7118".to_owned(), term: 7 };
-        let value = key(&base64(&serde_json::to_string(&own).unwrap()));
-        assert_eq!(candidate(&value).unwrap(), own);
     }
 }

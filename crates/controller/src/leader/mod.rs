@@ -4,6 +4,7 @@
 //! - Out: how this process stands ([`Standing`]).
 //! - Promises: no election of our own, and none where the store says nothing; a leader that cannot reach the store goes
 //!   on or stops, as configured ([`Unreachable`]); whoever leads next has a higher term, which sources obey.
+pub mod answer;
 mod etcd;
 
 pub use etcd::Etcd;
