@@ -9,6 +9,7 @@ mod attack;
 mod bench;
 mod deny;
 mod docs;
+mod fuzz;
 mod lab;
 mod limited;
 mod metadata;
@@ -56,6 +57,8 @@ enum Recipe {
     Attack(attack::Args),
     /// Long runs that look for rare faults, with the seed that replays them
     Soak(soak::Args),
+    /// Inputs that are made up, for whatever reads bytes of others; with a nightly compiler
+    Fuzz(fuzz::Args),
     /// Tests with the counts that the papers ask for, for the night
     Nightly(nightly::Args),
     /// Run one program with a limit, for `cargo xtask test`
@@ -89,6 +92,7 @@ fn perform(recipe: Recipe) -> anyhow::Result<ExitCode> {
         Recipe::Lab(args) => lab::run(&repo()?, &args),
         Recipe::Attack(args) => attack::run(&repo()?, &args),
         Recipe::Soak(args) => soak::run(&repo()?, &args),
+        Recipe::Fuzz(args) => fuzz::run(&repo()?, &args),
         Recipe::Nightly(args) => nightly::run(&repo()?, &args),
         Recipe::Limited(args) => return limited::run(&args),
     }?;
@@ -137,7 +141,10 @@ mod tests {
             text.lines().map(|line| line.split_whitespace().nth(2).unwrap()).collect();
         assert_eq!(
             names,
-            ["test", "bench", "tidy", "requirements", "docs", "lab", "attack", "soak", "nightly"]
+            [
+                "test", "bench", "tidy", "requirements", "docs", "lab", "attack", "soak", "fuzz",
+                "nightly"
+            ]
         );
         assert!(text.lines().all(|line| line.split_whitespace().count() > 4), "{text}");
     }

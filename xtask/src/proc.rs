@@ -100,6 +100,15 @@ fn stat(pid: u32) -> Option<(char, u32)> {
     Some((state, fields.next()?.parse().ok()?))
 }
 
+/// Returns the processor time of `pid` so far, of all of its threads.
+pub(crate) fn cpu_time(pid: u32) -> Option<Duration> {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let fields: Vec<_> = text.rsplit_once(')')?.1.split_whitespace().collect();
+    // User and system time, in what the kernel tells programs is a hundredth of a second.
+    let ticks = |at: usize| fields.get(at)?.parse::<u64>().ok();
+    Some(Duration::from_millis((ticks(11)? + ticks(12)?) * 10))
+}
+
 fn all() -> Vec<u32> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()

@@ -1,6 +1,7 @@
 //! Commands that a recipe starts: their output is shown, their time limited, their test cases counted.
 use crate::{limited, proc};
 use anyhow::{Context as _, Result, bail, ensure};
+use std::ffi::OsStr;
 use std::io::{BufRead as _, BufReader, IsTerminal as _, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -37,7 +38,18 @@ pub(crate) struct Finished {
 /// Otherwise build scripts that watch variables such as `CARGO_PKG_NAME` would run again in every other
 /// build.
 pub(crate) fn cargo(folder: &Path, args: &[&str]) -> Command {
-    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo_at(&std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()), folder, args)
+}
+
+/// Returns `cargo` as before, of rustup's nightly toolchain.
+pub(crate) fn nightly_cargo(folder: &Path, args: &[&str]) -> Command {
+    let mut command = cargo_at(OsStr::new("cargo"), folder, args);
+    command.env("RUSTUP_TOOLCHAIN", "nightly");
+    command
+}
+
+fn cargo_at(program: &OsStr, folder: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new(program);
     command.args(args).current_dir(folder);
     for (name, _) in std::env::vars_os() {
         if name.to_str().is_some_and(set_by_cargo_run) {

@@ -4,8 +4,8 @@
 
 use catchment_control::admission::source_side::{Standby, StandbyOutput};
 use catchment_control::admission::wire::{
-    Code, ControllerRecord, HEADER_BYTES, Header, OpenError, Opener, RECORD_BYTES, ROOT_BYTES,
-    RECORDS_MAX, Seal, SourceRecord,
+    Code, ControllerRecord, HEADER_BYTES, Header, OpenError, Opener, RECORD_BYTES, RECORDS_MAX,
+    ROOT_BYTES, Seal, SourceRecord,
 };
 use libfuzzer_sys::fuzz_target;
 

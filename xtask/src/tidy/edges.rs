@@ -54,7 +54,7 @@ const GRAPH: &[(&str, &str, &str)] = &[
     ("sim", "control probe roce verbs", "channel conformance transfer"),
     ("netns", "", ""),
     ("attack", "netns", ""),
-    ("fuzz", "agent conformance control provider-shm roce session verbs", ""),
+    ("fuzz", "agent conformance control controller provider-shm roce session verbs", ""),
     ("cli", "agent catchment controller doctor kv netns tunnel", "probe"),
     (
         "bench",
