@@ -348,6 +348,46 @@ fn what_comes_late_about_an_ended_transfer_begins_nothing() {
     assert_eq!(ends.controller.classes()[1].on_time, 1, "and counts once");
 }
 
+/// A datagram that was overtaken by one that says an end begins nothing, as it may be about what has ended since; what it
+/// asks for is asked for again.
+#[test]
+fn what_is_overtaken_by_an_end_is_asked_for_again() {
+    let mut ends = Ends::new();
+    ends.pass(5 * MS);
+    ends.ask(5000);
+    ends.pass(10 * MS);
+    let other = LocalId { device: 0, number: ID.number + 1 };
+    ends.ask_for(other.number, 5000);
+    let held = std::mem::take(&mut ends.to_controller);
+    assert_eq!(held.len(), 1, "the request");
+    ends.tell(source_side::Input::Sent { id: ID });
+    ends.pass(MS / 10);
+    held.iter().for_each(|bytes| ends.datagram(bytes));
+    assert_eq!(ends.controller.controller().transfers(), 0, "the first is over");
+    ends.pass(10 * MS);
+    ends.tell(source_side::Input::Sent { id: other });
+    ends.pass(10 * MS);
+    assert_eq!(ends.source.transfers(), 0, "the second is sent, too");
+    assert_eq!(ends.controller.classes()[1].on_time, 2);
+}
+
+/// However many transfers sources end, the controller keeps nothing of them: a repeated end is answered, and counts once.
+#[test]
+fn an_end_that_is_said_again_is_answered_and_counts_once() {
+    let mut ends = Ends::new();
+    ends.pass(5 * MS);
+    ends.ask(5000);
+    ends.pass(10 * MS);
+    ends.tell(source_side::Input::Sent { id: ID });
+    // The answer is lost.
+    ends.deliver();
+    assert_eq!(ends.controller.classes()[1].on_time, 1);
+    assert_eq!(ends.source.transfers(), 1, "it waits for the answer");
+    ends.pass(50 * MS);
+    assert_eq!(ends.source.transfers(), 0, "it has said so again");
+    assert_eq!(ends.controller.classes()[1].on_time, 1);
+}
+
 /// Where acknowledgements take long, as much is on its way as leaves until they come: once the first has come, the window
 /// is used.
 #[test]

@@ -9,7 +9,6 @@
 //! than the guard of its links.
 mod clock;
 mod devices;
-mod ended;
 mod entry;
 mod events;
 mod rates;

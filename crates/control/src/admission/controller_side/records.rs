@@ -27,21 +27,19 @@ impl ControllerSide {
         let over = matches!(record.state, SourceState::Done | SourceState::Cancelled);
         let known = session.devices.get(record.device as usize).copied();
         let is_new = !session.work.entries.contains_key(&key);
-        let refusal = match known {
-            None => Some(Reason::UnknownDevice),
-            Some(_) if !is_new || over => None,
-            Some(_) => (session.work.entries.len() >= most).then_some(Reason::TooManyTransfers),
+        let Some(device) = known else {
+            return self.answer(source, record, Told::Refused(Reason::UnknownDevice));
         };
-        if let Some(reason) = refusal {
-            return self.answer(source, record, Told::Refused(reason));
+        if is_new && over {
+            // It is repeated as the answer was lost, or nothing is known of it.
+            return self.answer(source, record, Told::Ended);
         }
-        let Some(device) = known else { return };
-        if session.ended.contains(key) {
-            // What is said about it otherwise was held up on its way.
-            if over {
-                self.answer(source, record, Told::Ended);
-            }
+        if is_new && header.number() < session.ended {
+            // It may have ended since: if not, its source asks again.
             return;
+        }
+        if is_new && session.work.entries.len() >= most {
+            return self.answer(source, record, Told::Refused(Reason::TooManyTransfers));
         }
         // Those that are over may wait for an answer, and nobody looks whether their source is there.
         if is_new {
@@ -65,7 +63,7 @@ impl ControllerSide {
             entry.heard = record.revision;
             if over {
                 self.count_end(source, key, false);
-                self.retire(source, record);
+                self.retire(source, header, record);
             }
         }
         if record.ask {
@@ -137,11 +135,11 @@ impl ControllerSide {
             }
             SourceState::Done => {
                 self.count_end(source, key, true);
-                self.retire(source, record);
+                self.retire(source, header, record);
                 self.control(Input::Done { transfer: id });
             }
             SourceState::Cancelled => {
-                self.retire(source, record);
+                self.retire(source, header, record);
                 self.control(Input::Cancel { transfer: id });
             }
             SourceState::Periodic { .. }
@@ -210,12 +208,12 @@ impl ControllerSide {
         held.into_iter().for_each(|(key, held)| self.ask(source, key, held));
     }
 
-    /// Forgets a transfer that has ended but for its number, and says so.
-    fn retire(&mut self, source: SourceId, record: &SourceRecord) {
+    /// Forgets a transfer that has ended, and says so.
+    fn retire(&mut self, source: SourceId, header: &Header, record: &SourceRecord) {
         let key = Key { device: record.device, number: record.number };
         self.forget(source, key);
         if let Some(session) = self.sessions.get_mut(&source) {
-            session.ended.insert(session.datagrams, key);
+            session.ended = session.ended.max(header.number());
         }
         self.unwatch(source);
         self.answer(source, record, Told::Ended);

@@ -1,7 +1,6 @@
 //! A source: its keys, its devices, its clock, its transfers.
 use super::clock::ClockMap;
 use super::devices::Devices;
-use super::ended::Ended;
 use super::work::Work;
 use super::{ControllerSide, Event, SECOND_NS, Timer};
 use crate::admission::round_trip::RoundTrip;
@@ -39,10 +38,9 @@ pub(super) struct Session {
     /// Nothing is granted to it: it was not heard for a while.
     pub(super) silent: bool,
     pub(super) silence: Option<TimerId>,
-    /// Counts its datagrams.
-    pub(super) datagrams: u64,
-    /// What has ended.
-    pub(super) ended: Ended,
+    /// The newest datagram that said of a transfer that it is over ([`Header::number`]). What one before it says of a
+    /// transfer that is not known may be of one that has ended since.
+    pub(super) ended: u64,
     /// What was said about transfers that are not known any more had revisions up to this.
     pub(super) floor: u32,
 }
@@ -86,15 +84,14 @@ impl ControllerSide {
             heard_ns: self.now_ns,
             silent: false,
             silence: None,
-            datagrams: 0,
-            ended: Ended::default(),
+            ended: 0,
             floor: 0,
         };
         if let Some(before) = self.sessions.remove(&source) {
             // The same process: its clock, its transfers and what it was told stand.
             session.devices = before.devices;
             session.clock = before.clock.with_spread_ns(guard_ns);
-            // What has ended is said under earlier keys only.
+            // Under the new keys nothing was said yet of what has ended.
             session.work = before.work;
             session.work.answers.clear();
             session.renewal = before.renewal;
@@ -150,10 +147,8 @@ impl ControllerSide {
         let Some(session) = self.sessions.get_mut(&source) else { return };
         session.address = Some(from);
         session.heard_ns = now_ns;
-        session.datagrams += 1;
         session.silent = false;
         session.clock.sample(now_ns, header.stamp_ns);
-        session.ended.expire(session.datagrams);
         let least_ns = session.round_trip.least_ns().min(ROUND_TRIP_NS_MAX);
         let delay_ns = least_ns.max(session.clock.spread_ns());
         if delay_ns > session.delay_ns / 4 * 5 || delay_ns < session.delay_ns / 4 * 3 {

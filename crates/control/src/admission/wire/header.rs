@@ -89,6 +89,12 @@ pub enum HeaderError {
 }
 
 impl Header {
+    /// Returns its place among the datagrams of its sender under the keys of a session: it grows with each.
+    #[must_use]
+    pub const fn number(&self) -> u64 {
+        ((self.epoch as u64) << 32) | self.sequence as u64
+    }
+
     /// Reads the header of a whole datagram and checks that its length fits. The code is not checked.
     ///
     /// # Errors

@@ -252,8 +252,7 @@ impl<R: Code> Reading<R> {
         if !bool::from(code.ct_eq(&datagram[SIGNED_BYTES..HEADER_BYTES])) {
             return Err(OpenError::Forged);
         }
-        let Header { epoch, sequence, .. } = header;
-        let number = (u64::from(epoch) << 32) | u64::from(sequence);
+        let (Header { epoch, sequence, .. }, number) = (header, header.number());
         if !self.window.is_new(number) {
             return Err(OpenError::Replayed { epoch, sequence });
         }
