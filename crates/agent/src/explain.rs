@@ -122,6 +122,8 @@ pub struct View {
     pub processor: Option<Processor>,
     /// What it spent since the look before; `None` at the first.
     pub spent: Option<Spent>,
+    /// How long ago shares or rates last became others: seconds; `None` before the first time.
+    pub decided_ago_s: Option<f64>,
 }
 
 /// Looks at an agent again and again, over one connection.
@@ -147,7 +149,9 @@ impl Observer {
     /// # Errors
     /// [`ExplainError::Agent`] and [`ExplainError::Problem`].
     pub fn look(&mut self) -> Result<View, ExplainError> {
-        let Standing { alpha, applications, peers, rounds, processor } = self.inquiry.ask()?;
+        let standing = self.inquiry.ask()?;
+        let decided_ago_s = standing.decided_ago().map(|ago| ago.as_secs_f64());
+        let Standing { alpha, applications, peers, rounds, processor, decided_ns: _ } = standing;
         let now = Instant::now();
         let rates = match &self.before {
             Some((then, before, _)) => between(before, &applications, alpha, now - *then)?,
@@ -159,7 +163,17 @@ impl Observer {
         });
         self.before = Some((now, applications.clone(), processor));
         let agent = self.agent().to_owned();
-        Ok(View { agent, alpha, accounts: applications, rates, rounds, peers, processor, spent })
+        Ok(View {
+            agent,
+            alpha,
+            accounts: applications,
+            rates,
+            rounds,
+            peers,
+            processor,
+            spent,
+            decided_ago_s,
+        })
     }
 }
 

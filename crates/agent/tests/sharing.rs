@@ -249,8 +249,11 @@ fn a_killed_application_leaves_nothing_and_harms_nobody() {
         let mut dies = join("one", &agent, &mut target);
         dies.tell("go");
         eventually("both work", || account(&agent, "one").unwrap().done > 10);
+        let decided_ns = || Inquiry::new(&agent).ask().unwrap().decided_ns.expect("shares");
+        let with_both_ns = decided_ns();
         dies.kill();
         eventually("its end", || account(&agent, "one").is_none());
+        assert!(decided_ns() > with_both_ns, "the agent says when it decided anew");
         let err = format!("{:?}", QpState::Err);
         eventually("the error at its peer", || target.ask("state") == err);
         assert_eq!(target.ask("leave"), "left");

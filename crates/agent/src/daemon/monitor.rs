@@ -105,8 +105,9 @@ fn converse(shared: &Shared, fd: &OwnedFd) -> io::Result<()> {
 
 /// Tells how the agent stands, in as many messages as it takes.
 fn tell_status(shared: &Shared, fd: &OwnedFd) -> io::Result<()> {
-    let (applications, processor) = ask(shared, Command::Status).unzip();
-    let mut applications = applications.unwrap_or_default();
+    let told = ask(shared, Command::Status);
+    let told = told.map(|(all, processor, decided_ns)| (all, Some(processor), decided_ns));
+    let (mut applications, processor, decided_ns) = told.unwrap_or_default();
     while applications.len() > protocol::ACCOUNTS {
         let rest = applications.split_off(protocol::ACCOUNTS);
         let first = std::mem::replace(&mut applications, rest);
@@ -114,8 +115,8 @@ fn tell_status(shared: &Shared, fd: &OwnedFd) -> io::Result<()> {
     }
     let alpha = shared.policy().alpha;
     let peers = shared.peers.as_ref().map_or_else(Vec::new, Peers::peers);
-    let rounds = shared.peers.as_ref().map(Peers::rounds);
-    let status = Reply::Status { alpha, applications, peers, rounds, processor };
+    let rounds = shared.peers.as_ref().map(|peers| Box::new(peers.rounds()));
+    let status = Reply::Status { alpha, applications, peers, rounds, processor, decided_ns };
     protocol::send(fd.as_fd(), &status, &[])
 }
 

@@ -219,10 +219,13 @@ pub enum Reply {
         /// Agents of other hosts.
         peers: Vec<Peer>,
         /// The rounds with them, if there are any.
-        rounds: Option<Rounds>,
+        rounds: Option<Box<Rounds>>,
         /// Its processor time; none from an agent that does not count it.
         #[serde(default)]
         processor: Option<Processor>,
+        /// When shares or rates last became others, by the host's clock of time since its start; none before the first.
+        #[serde(default)]
+        decided_ns: Option<u64>,
     },
     /// To AllocPd.
     Pd {

@@ -3,9 +3,10 @@ use super::{ANSWER_TIMEOUT, unavailable};
 use crate::protocol::{self, Account, Peer, Processor, Reply, Request, Rounds};
 use catchment_provider_shm::seqpacket;
 use catchment_verbs::VerbsError;
+use rustix::time::{ClockId, clock_gettime};
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// What an agent says of itself.
 #[derive(Debug, Clone, PartialEq)]
@@ -20,6 +21,19 @@ pub struct Standing {
     pub rounds: Option<Rounds>,
     /// Its processor time; `None` from an agent that ends, or does not count it.
     pub processor: Option<Processor>,
+    /// When shares or rates last became others, and were in force: nanoseconds of the clock `CLOCK_MONOTONIC` of its host; `None`
+    /// before the first.
+    pub decided_ns: Option<u64>,
+}
+
+impl Standing {
+    /// Returns how long ago shares or rates last became others; `None` before the first time.
+    #[must_use]
+    pub fn decided_ago(&self) -> Option<Duration> {
+        let now = clock_gettime(ClockId::Monotonic);
+        let now = Duration::new(now.tv_sec.cast_unsigned(), now.tv_nsec.cast_unsigned() as u32);
+        Some(now.saturating_sub(Duration::from_nanos(self.decided_ns?)))
+    }
 }
 
 /// Asks one agent again and again, over one connection: each is a thread of the agent, which takes part in what is
@@ -69,9 +83,13 @@ fn ask(socket: BorrowedFd<'_>, deadline: Instant) -> io::Result<Standing> {
     loop {
         match protocol::receive(socket, protocol::REPLY_BYTES, deadline)? {
             Some((Reply::Accounts { applications }, _)) => all.extend(applications),
-            Some((Reply::Status { alpha, applications, peers, rounds, processor }, _)) => {
+            Some((
+                Reply::Status { alpha, applications, peers, rounds, processor, decided_ns },
+                _,
+            )) => {
                 all.extend(applications);
-                return Ok(Standing { alpha, applications: all, peers, rounds, processor });
+                let (applications, rounds) = (all, rounds.map(|rounds| *rounds));
+                return Ok(Standing { alpha, applications, peers, rounds, processor, decided_ns });
             }
             _ => return Err(io::ErrorKind::InvalidData.into()),
         }

@@ -41,7 +41,7 @@ impl StatusSource for Shown {
 /// Shows what each application has had of the device.
 pub(super) fn status(args: &AgentStatusArgs) -> Result<(), Failure> {
     let view = look(&mut Observer::new(&args.of.agent))?;
-    let View { accounts, rounds, peers: known, processor, .. } = &view;
+    let View { accounts, rounds, peers: known, processor, decided_ago_s, .. } = &view;
     if args.prometheus {
         return output::print(&metrics::of_agent(
             &view.agent,
@@ -55,29 +55,10 @@ pub(super) fn status(args: &AgentStatusArgs) -> Result<(), Failure> {
         rounds.iter().try_for_each(output::print_json)?;
         return processor.iter().try_for_each(output::print_json);
     }
-    let heading = [
-        "application", "process", "weight", "share", "queue pairs", "requests", "done", "failed",
-        "waiting", "bytes", "memory", "bytes/s agreed", "asked for",
-    ];
-    let mut table = Table::new(&heading, 1);
-    for account in accounts {
-        table.row(vec![
-            account.application.clone(),
-            account.process.to_string(),
-            account.weight.to_string(),
-            percent(account.share),
-            account.queue_pairs.to_string(),
-            account.requests.to_string(),
-            account.done.to_string(),
-            account.failed.to_string(),
-            account.waiting.to_string(),
-            account.bytes.to_string(),
-            account.memory_bytes.to_string(),
-            agreed(account.rate_bytes_per_s),
-            asked(account),
-        ]);
+    output::print(&applications(accounts))?;
+    if let Some(ago_s) = decided_ago_s {
+        output::print(&format!("shares last changed {ago_s:.1} s ago\n"))?;
     }
-    output::print(&table.text())?;
     if let Some(processor) = processor {
         output::print(&format!("engine: {}\n", steps(processor)))?;
     }
@@ -108,6 +89,33 @@ pub(super) fn status(args: &AgentStatusArgs) -> Result<(), Failure> {
         ]);
     }
     output::print(&table.text())
+}
+
+/// Returns a table of what each application has had.
+fn applications(accounts: &[Account]) -> String {
+    let heading = [
+        "application", "process", "weight", "share", "queue pairs", "requests", "done", "failed",
+        "waiting", "bytes", "memory", "bytes/s agreed", "asked for",
+    ];
+    let mut table = Table::new(&heading, 1);
+    for account in accounts {
+        table.row(vec![
+            account.application.clone(),
+            account.process.to_string(),
+            account.weight.to_string(),
+            percent(account.share),
+            account.queue_pairs.to_string(),
+            account.requests.to_string(),
+            account.done.to_string(),
+            account.failed.to_string(),
+            account.waiting.to_string(),
+            account.bytes.to_string(),
+            account.memory_bytes.to_string(),
+            agreed(account.rate_bytes_per_s),
+            asked(account),
+        ]);
+    }
+    table.text()
 }
 
 /// Returns which way messages of rounds go.

@@ -2,9 +2,10 @@
 pub(crate) use super::seat::Work;
 use super::seat::{Found, Seat, Served, Used};
 use crate::hop::Hop;
-use crate::rate;
+use crate::{rate, sys};
 use anyhow::{Context as _, Result, ensure};
 use catchment_perf::ChildProcess;
+use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::process::{Command, Stdio};
@@ -297,7 +298,7 @@ pub(crate) fn application(at: usize) -> String {
 /// An application at work, and its target.
 pub(crate) struct Pair {
     application: ChildProcess,
-    _target: ChildProcess,
+    target: ChildProcess,
 }
 
 impl Pair {
@@ -316,7 +317,26 @@ impl Pair {
         let seat = Seat { agent, application: application(at), address: ours.address };
         let target_at = rate::address(&mut target)?;
         let role = Role::Application { seat, target: target_at, work: work.to_vec() };
-        Ok(Self { application: start("the application", role, &ours)?, _target: target })
+        Ok(Self { application: start("the application", role, &ours)?, target })
+    }
+
+    /// Kills the application. Returns when that ended ([`sys::monotonic_ns`]), and its target, which is killed when it is
+    /// dropped.
+    ///
+    /// The kernel closes what the process held, its output first, its connection to the agent microseconds later. Who
+    /// waits for that on busy cores is woken at once only with real-time priority, where that is allowed.
+    pub(crate) fn kill(mut self) -> Result<(u64, ChildProcess)> {
+        let number = i32::try_from(self.application.id()).context("the number of a process")?;
+        let number = Pid::from_raw(number).context("no process has number 0")?;
+        let is_allowed = sys::set_realtime(true).is_ok();
+        kill_process(number, Signal::KILL)?;
+        // It says nothing more.
+        let _ = self.application.wait_for(|_| false);
+        let ended_ns = sys::monotonic_ns();
+        if is_allowed {
+            sys::set_realtime(false)?;
+        }
+        Ok((ended_ns, self.target))
     }
 
     /// Waits until its work is done; what it found, of each piece.

@@ -361,9 +361,7 @@ impl Cell<'_> {
             cpu_s_per_gb_source: round(per_gb(sent.iter().map(|report| report.cpu_ns).sum())),
             cpu_s_per_gb_softirq: round(per_gb(counted.softirq_ns)),
             cpu_controller: round(served.map(|served| served.cpu_ns as f64 / 1e9 / seconds)),
-            cpu_us_per_grant: round(
-                served.map(|served| served.cpu_ns as f64 / 1e3 / served.transfers.max(1) as f64),
-            ),
+            cpu_us_per_grant: round(served.map(Served::cpu_us_per_transfer)),
             on_time_simulated: round(simulated.map(|simulated| simulated.tolerant_on_time_event)),
             urgent_ms_p95_simulated: round(simulated.and_then(|simulated| simulated.urgent_ms_p95)),
         }
@@ -400,6 +398,12 @@ struct Served {
     cpu_ns: u64,
     transfers: u64,
     messages: u64,
+}
+
+impl Served {
+    fn cpu_us_per_transfer(self) -> f64 {
+        self.cpu_ns as f64 / 1e3 / self.transfers.max(1) as f64
+    }
 }
 
 fn report(process: &mut ChildProcess) -> Result<Report> {

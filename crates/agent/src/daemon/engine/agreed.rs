@@ -2,9 +2,11 @@
 use super::Engine;
 use super::application::Application;
 use super::demand::{Demand, LOOK};
+use super::steps::clock_ns;
 use crate::peer::{Change, Rate, Verdict};
 use crate::scheduler::{ApplicationId, Served};
 use catchment_control::drum::Working;
+use rustix::time::ClockId;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -164,13 +166,14 @@ impl Engine {
     }
 
     fn set_rates(&mut self, rates: &[Rate]) {
-        let mut shares: Vec<(ApplicationId, f64)> = Vec::new();
+        let (mut shares, mut is_other): (Vec<(ApplicationId, f64)>, bool) = (Vec::new(), false);
         let sum: f64 = rates.iter().map(|rate| rate.bytes_per_s).sum();
         for Rate { key, bytes_per_s, pool } in rates {
             let pool = self.keys.get(pool).and_then(|at| self.applications[*at].as_ref());
             let pool = pool.map(|first| first.id);
             let owner = self.keys.get(key).and_then(|at| self.applications[*at].as_mut());
             let Some(application) = owner else { continue };
+            is_other |= application.account.rate_bytes_per_s.total_cmp(bytes_per_s).is_ne();
             application.account.rate_bytes_per_s = *bytes_per_s;
             application.account.share = if sum > 0.0 { bytes_per_s / sum } else { 0.0 };
             self.scheduler.set_rate(application.id, *bytes_per_s);
@@ -178,6 +181,9 @@ impl Engine {
             shares.push((application.id, bytes_per_s.max(1.0)));
         }
         self.scheduler.set_shares(&shares);
+        if is_other {
+            self.decided_ns = Some(clock_ns(ClockId::Monotonic));
+        }
     }
 
     fn fail_qp(&mut self, key: u64, queue_pair: u32) {

@@ -1,5 +1,6 @@
 //! What the threads of the applications ask of the engine.
 use super::application::Application;
+use super::steps::clock_ns;
 use super::{Command, Engine, Newcomer, Remains};
 use crate::daemon::connection::{Connection, NewQp};
 use crate::daemon::own::OwnQp;
@@ -10,6 +11,7 @@ use crate::pool::SLOTS;
 use crate::protocol::Account;
 use crate::scheduler::ConnectionId;
 use catchment_verbs::{Endpoint, QpTransition};
+use rustix::time::ClockId;
 use std::sync::mpsc::Sender;
 
 impl Engine {
@@ -61,7 +63,7 @@ impl Engine {
             Command::Policy(policy) => self.go_over_to(&policy),
             Command::Verdict(verdict) => self.obey(verdict),
             Command::Status(reply) => {
-                let _ = reply.send((self.accounts(), self.steps.processor()));
+                let _ = reply.send((self.accounts(), self.steps.processor(), self.decided_ns));
             }
             Command::Stop => self.stopped = true,
         }
@@ -150,6 +152,7 @@ impl Engine {
             rates.push((application.id, share));
         }
         self.scheduler.set_shares(&rates);
+        self.decided_ns = Some(clock_ns(ClockId::Monotonic));
     }
 
     fn add_qp(&mut self, key: u64, new: NewQp, most: (u32, u32), places: u32) -> Option<u32> {

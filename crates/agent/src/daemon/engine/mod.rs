@@ -90,7 +90,7 @@ pub(super) enum Command {
     /// What was agreed with other hosts.
     Verdict(Verdict),
     /// The accounts of all, and the processor time.
-    Status(Sender<(Vec<Account>, Processor)>),
+    Status(Sender<(Vec<Account>, Processor, Option<u64>)>),
     /// End.
     Stop,
 }
@@ -139,6 +139,8 @@ pub(super) struct Engine {
     qpns: BTreeMap<u32, ConnectionId>,
     /// Connections with receives that their peers do not know.
     posted: Vec<ConnectionId>,
+    /// When shares or rates last became others ([`Standing::decided_ns`](crate::Standing::decided_ns)).
+    decided_ns: Option<u64>,
     /// Where time goes.
     steps: Steps,
     /// Turns so far.
@@ -186,6 +188,7 @@ impl Engine {
             keys: BTreeMap::new(),
             qpns: BTreeMap::new(),
             posted: Vec::new(),
+            decided_ns: None,
             steps: Steps::new(),
             turns: 0,
             is_busy: false,

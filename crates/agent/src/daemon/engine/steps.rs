@@ -48,8 +48,8 @@ fn clock() -> Duration {
     (0..LOOKS).map(look).min().unwrap_or_default()
 }
 
-/// Returns the processor time of this thread, or of the process, in nanoseconds.
-fn processor_ns(of: ClockId) -> u64 {
+/// Returns what a clock shows, in nanoseconds: processor time of this thread or of the process, or time.
+pub(super) fn clock_ns(of: ClockId) -> u64 {
     let time = clock_gettime(of);
     let ns = time.tv_sec.cast_unsigned().saturating_mul(1_000_000_000);
     ns.saturating_add(time.tv_nsec.cast_unsigned())
@@ -112,8 +112,8 @@ impl Steps {
 
     /// Divides the processor time of the thread that calls, which is the engine's.
     pub(super) fn processor(&self) -> Processor {
-        let process = processor_ns(ClockId::ProcessCPUTime);
-        self.divide(processor_ns(ClockId::ThreadCPUTime), process)
+        let process = clock_ns(ClockId::ProcessCPUTime);
+        self.divide(clock_ns(ClockId::ThreadCPUTime), process)
     }
 
     /// Divides a time: what turns took that are like those that were timed, and no more than there is.
