@@ -76,6 +76,8 @@ struct Done {
     new_inputs: u64,
     /// Edges between blocks of code that some input takes.
     edges: u64,
+    /// The longest time of one input, in seconds of a clock: of a machine that stood still, too.
+    slowest_s: u64,
 }
 
 pub(crate) fn run(repo: &Repo, args: &Args) -> Result<()> {
@@ -141,7 +143,7 @@ impl Target {
         let own = places.kept.join(self.name);
         let (inputs, broken, log) = (own.join("inputs"), own.join("broken"), own.join("log"));
         [&inputs, &broken].into_iter().try_for_each(fs::create_dir_all)?;
-        let known = files(&broken)?;
+        let known = inputs_in(&broken)?;
         let corpus = places.repository.join(FOLDER).join("corpus").join(self.corpus);
         let output = File::create(&log)?;
         let mut command = Command::new(places.programs.join(self.name));
@@ -168,7 +170,7 @@ impl Target {
             bail!("still running after {} s, killed: {}", limit.as_secs(), log.display());
         };
         let done = done(&fs::read_to_string(&log)?)?;
-        let found = files(&broken)?.into_iter().find(|file| !known.contains(file));
+        let found = inputs_in(&broken)?.into_iter().find(|file| !known.contains(file));
         let row = json!({
             "what": "fuzz",
             "target": self.name,
@@ -176,6 +178,7 @@ impl Target {
             "cpu_s": cpu.as_secs(),
             "executions": done.executions,
             "edges": done.edges,
+            "slowest_s": done.slowest_s,
             "new_inputs": done.new_inputs,
             "finding": found.as_ref().map(|file| file.display().to_string()),
         });
@@ -192,9 +195,16 @@ impl Target {
     }
 }
 
-fn files(folder: &Path) -> Result<Vec<PathBuf>> {
-    let entries = fs::read_dir(folder)?;
-    entries.map(|entry| Ok(entry?.path())).collect()
+/// Lists the inputs that broke something; one that was only slow did not.
+fn inputs_in(folder: &Path) -> Result<Vec<PathBuf>> {
+    let mut broken = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        if !entry.file_name().to_string_lossy().starts_with("slow-unit-") {
+            broken.push(entry.path());
+        }
+    }
+    Ok(broken)
 }
 
 /// Reads what libFuzzer says.
@@ -212,6 +222,7 @@ fn done(log: &str) -> Result<Done> {
         })?,
         new_inputs: number("stat::new_units_added:").unwrap_or(0),
         edges: number(" cov: ").unwrap_or(0),
+        slowest_s: number("stat::slowest_unit_time_sec:").unwrap_or(0),
     })
 }
 
@@ -241,8 +252,10 @@ mod tests {
         let log = "#1187\tNEW    cov: 90 ft: 4 corp: 1/1b exec/s: 0 rss: 30Mb\n\
             #9999\tREDUCE cov: 93 ft: 4 corp: 1/1b exec/s: 0 rss: 30Mb\n\
             stat::number_of_executed_units: 10000\n\
-            stat::new_units_added:          7\n";
-        assert_eq!(done(log).unwrap(), Done { executions: 10_000, new_inputs: 7, edges: 93 });
+            stat::new_units_added:          7\n\
+            stat::slowest_unit_time_sec:    2\n";
+        let wanted = Done { executions: 10_000, new_inputs: 7, edges: 93, slowest_s: 2 };
+        assert_eq!(done(log).unwrap(), wanted);
         assert!(
             done("ERROR: libFuzzer: out of memory").unwrap_err().to_string().contains("memory")
         );
