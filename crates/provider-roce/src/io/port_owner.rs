@@ -27,8 +27,11 @@ pub(super) fn advice(address: SocketAddr) -> String {
     )
 }
 
+/// Looks at the kernel's tables: while other sockets close, a table that takes several reads may lack a line.
+const LOOKS: usize = 8;
+
 fn owner(address: SocketAddr) -> String {
-    let inode = inode_of(address);
+    let inode = (0..LOOKS).find_map(|_| inode_of(address));
     let process = inode.and_then(process_of);
     match (process, inode) {
         (Some((pid, name)), _) => format!("process {pid} ({name}) owns it"),

@@ -9,7 +9,9 @@ use catchment_roce::wire::net::Ipv4Id;
 use catchment_roce::wire::{NetHeader, PathMtu, icrc};
 use catchment_verbs::mem::{MemError, Region, RegionOptions};
 use socket2::{SockFilter, SockRef};
+use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 const BOTH: [&str; 2] = ["127.0.0.1", "::1"];
 
@@ -316,4 +318,28 @@ fn the_path_over_loopback_carries_the_largest_mtu() {
         assert_eq!(path.path_mtu, PathMtu::Mtu4096);
         assert!(path.to_string().contains("RoCE path MTU 4096"), "{path}");
     }
+}
+
+/// The kernel's table of sockets lacks lines now and then while sockets close: in one look of twenty here.
+#[test]
+fn the_owner_of_a_port_is_found_while_other_sockets_close() {
+    let first = bind("127.0.0.1".parse().unwrap(), &SocketOptions::default());
+    let pid = format!("process {} ", std::process::id());
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut held = VecDeque::new();
+            while !stop.load(Ordering::Relaxed) {
+                held.extend((0..50).map(|_| std::net::UdpSocket::bind("127.0.0.1:0").unwrap()));
+                held.drain(..held.len().saturating_sub(100));
+            }
+        });
+        let found = |_: &u32| {
+            let refused = UdpSocket::bind(first.local(), &SocketOptions::default()).unwrap_err();
+            refused.to_string().contains(&pid)
+        };
+        let found = (0..100_u32).filter(found).count();
+        stop.store(true, Ordering::Relaxed);
+        assert_eq!(found, 100);
+    });
 }
