@@ -71,6 +71,32 @@ fn selectors_rank_by_what_they_are_named_after() {
     assert_eq!(Weight.select(0, &candidates, 9), [0, 1, 3]);
 }
 
+/// S5.13: as many as the paper has queue pairs for, 20 to 50, of 60 applications; the more, the better.
+#[test]
+fn twenty_to_fifty_of_sixty_are_chosen() {
+    let mut family = Family::new(1, 60, 1.0, 0, 5);
+    (family.spread, family.beta_hat) = (Spread::Decades, 1e-5);
+    let problem = family.draw();
+    let floor = 1e-4;
+    let selectors: [&dyn Selector; 4] = [&Score, &Weight, &Fifo, &SmallestFirst];
+    for selector in selectors {
+        let mut before = f64::NEG_INFINITY;
+        for k in [20, 35, 50] {
+            let found = choice(&problem, k, floor).choose(selector).expect("a choice");
+            let (name, active) = (selector.name(), &found.active[0]);
+            assert_eq!(active.len(), k, "{name}");
+            let mut others = (0..60).filter(|at| !active.contains(at));
+            assert!(others.all(|at| found.solution.x[at] <= floor), "{name}, {k}");
+            let value = found.solution.objective.value();
+            assert!(value > before, "{name}, {k}: {value} after {before}");
+            let gap = (found.bound - value) / found.solution.objective.magnitude;
+            assert!(gap >= -1e-9, "{name}, {k}: {gap}");
+            assert!(!selector.uses_scores() || gap <= 1e-4, "{k}: {gap}");
+            before = value;
+        }
+    }
+}
+
 /// S5.13: whoever is not chosen now is so later.
 #[test]
 fn in_rotation_everybody_is_served() {
