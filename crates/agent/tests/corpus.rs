@@ -1,5 +1,7 @@
 //! The corpora of the fuzz targets `agent_entry`, `agent_inband`, `agent_peer` and `agent_slot`, replayed: whatever was found once stays found.
 
+use catchment_probe::corpus::replay;
+
 #[path = "../../../testing/fuzz/fuzz_targets/agent_entry/checks.rs"]
 mod entries;
 #[path = "../../../testing/fuzz/fuzz_targets/agent_inband/checks.rs"]
@@ -8,18 +10,6 @@ mod inband;
 mod peers;
 #[path = "../../../testing/fuzz/fuzz_targets/agent_slot/checks.rs"]
 mod slots;
-
-fn replay(corpus: &str, least: usize, check: impl Fn(&[u8])) {
-    let folder = format!("{}/../../testing/fuzz/corpus/{corpus}", env!("CARGO_MANIFEST_DIR"));
-    let files = std::fs::read_dir(folder).expect("the corpus is there");
-    let mut count = 0;
-    for file in files {
-        let path = file.expect("the folder is readable").path();
-        check(&std::fs::read(path).expect("the file is readable"));
-        count += 1;
-    }
-    assert!(count >= least, "{count} files");
-}
 
 #[test]
 fn the_fuzz_corpus_does_no_harm() {

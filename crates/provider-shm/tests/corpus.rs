@@ -5,13 +5,5 @@ mod checks;
 
 #[test]
 fn the_fuzz_corpus_does_no_harm() {
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testing/fuzz/corpus/shm_handshake");
-    let files = std::fs::read_dir(folder).expect("the corpus is there");
-    let mut count = 0;
-    for file in files {
-        let path = file.expect("the folder is readable").path();
-        checks::check(&std::fs::read(path).expect("the file is readable"));
-        count += 1;
-    }
-    assert!(count >= 8, "{count} files");
+    catchment_probe::corpus::replay("shm_handshake", 8, checks::check);
 }

@@ -8,6 +8,7 @@
 //!   creation fail.
 //! - [`patience::Patience`] waits for the other end; [`load`] has the bytes that tests move, and
 //!   [`random::Random`] is the source of randomness of all tests and simulations.
+//! - [`corpus::replay`] goes over the inputs of a fuzz target.
 //! - [`child::Child`] is the test binary started again, as a second process to talk to or to kill.
 //!
 //! A probe changes no result and keeps nothing alive. It takes a lock per call, so do not time a program
@@ -17,6 +18,7 @@
 
 pub mod census;
 pub mod child;
+pub mod corpus;
 mod forward;
 pub mod load;
 pub mod patience;

@@ -23,7 +23,7 @@ const GRAPH: &[(&str, &str, &str)] = &[
         "control provider-roce provider-shm session transfer verbs",
         "conformance probe session",
     ),
-    ("controller", "control session", "session"),
+    ("controller", "control session", "probe session"),
     ("probe", "verbs", ""),
     ("perf", "channel transfer verbs", "provider-shm"),
     (
