@@ -173,7 +173,8 @@ impl Begun {
 }
 
 /// Times from a change until the rates are optimal.
-fn time(looks: &mut Looks, begun: Begun, before: &[Standing; 2], one_sends: bool) -> Result<Found> {
+fn time(looks: &mut Looks, begun: Begun, one_sends: bool) -> Result<Found> {
+    let before = looks.now()?;
     let mut after = before.clone();
     wait("the optimum of two hosts", LOOK_EVERY, || {
         after = looks.now()?;
@@ -183,9 +184,11 @@ fn time(looks: &mut Looks, begun: Begun, before: &[Standing; 2], one_sends: bool
     let made = before.iter().zip(&after).map(|(before, after)| count(after) - count(before));
     let rounds = made.max().unwrap_or(0) as f64;
     wait("the rates of two hosts", LOOK_EVERY, || {
-        let is_each_near = Rates::of(&after, one_sends).is_each_near();
-        after = if is_each_near { after.clone() } else { looks.now()? };
-        Ok(is_each_near)
+        if Rates::of(&after, one_sends).is_each_near() {
+            return Ok(true);
+        }
+        after = looks.now()?;
+        Ok(false)
     })?;
     Ok(Found { ms: found_ms, rounds, each_rate_ms: Some(begun.ms(&after)) })
 }
@@ -235,11 +238,9 @@ impl Busy {
         })?;
         let one = Pair::start(Some(&hosts.across), Network(None), 1, &[work()])?;
         wait("its first request", LOOK_EVERY, || Ok(waits(&looks.now()?[0], 1)))?;
-        let before = looks.now()?;
-        self.begins.push(time(looks, Begun::now(), &before, true)?);
+        self.begins.push(time(looks, Begun::now(), true)?);
         let (ended_ns, _target) = one.kill()?;
-        let before = looks.now()?;
-        self.dies.push(time(looks, Begun(ended_ns), &before, false)?);
+        self.dies.push(time(looks, Begun(ended_ns), false)?);
         let [Standing { peers, .. }, _] = looks.now()?;
         let went = peers.iter().find(|peer| peer.connected).and_then(|peer| peer.by);
         ensure!(went == Some(by), "rounds go by {went:?} in place of {by:?}");
