@@ -4,7 +4,7 @@
 mod suite;
 
 use catchment_agent::Agent;
-use catchment_conformance::{Options, Side, connected, eventually, wait_one, wait_some};
+use catchment_conformance::{Options, Side, connect, connected, eventually, wait_one, wait_some};
 use catchment_probe::child::{Child, role, say};
 use catchment_probe::load::{did, scaled};
 use catchment_verbs::{
@@ -384,5 +384,31 @@ fn what_has_arrived_outlives_its_connection_and_its_queue_pair() {
         let received = wait_some(&*b.recv_cq, messages as usize);
         assert!(received.iter().all(|done| done.result.is_ok()), "{round}: {received:?}");
         exchange(&mut other, 20, |_| {});
+    }
+}
+
+/// Connections that are reset and connected again at once, while messages wait: what agents still say to each other of the
+/// life before ends neither the new one nor its messages.
+#[test]
+fn who_is_reset_and_connected_again_has_its_messages() {
+    let (_agents, names) = two_agents("again", SHM, 20);
+    let options = small();
+    let (mut a, mut b) =
+        connected((open(&names[0], "suite"), &options), (open(&names[1], "suite"), &options));
+    for round in 0..scaled(150) {
+        // No receive waits for them: they vanish with the connection.
+        for _ in 0..2 {
+            a.post(SendWr::new(round, SendOp::Send, Payload::Inline(&MARK)));
+        }
+        for side in [&mut a, &mut b] {
+            side.qp.modify(QpTransition::ToReset).unwrap();
+        }
+        connect((&mut a, &options), (&mut b, &options));
+        b.post_recv(round, &[b.sge(0, 8)]);
+        let value = round.to_ne_bytes();
+        let sent = a.run(SendWr::new(round, SendOp::Send, Payload::Inline(&value)));
+        let received = wait_one(&*b.recv_cq);
+        assert!(sent.is_ok() && received.result.is_ok(), "{round}: {sent:?}, {received:?}");
+        assert_eq!((received.wr_id, b.get(0, 8)), (round, value.to_vec()));
     }
 }

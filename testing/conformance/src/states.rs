@@ -185,7 +185,8 @@ pub fn after_a_reset_everything_works_again(bench: &Bench) {
         a.put(0, &(round + 5).to_ne_bytes());
         b.post_recv(round, &[place]);
         let (sent, received) = crate::messages::transfer(&mut a, &mut b, wr);
-        assert!(sent.result.is_ok() && received.result.is_ok());
+        let all_well = sent.result.is_ok() && received.result.is_ok();
+        assert!(all_well, "round {round}: {sent:?}, {received:?}");
         assert_eq!(b.get(64, 8), (round + 5).to_ne_bytes());
         a.run_ok(SendOp::Write(b.remote(8)), &[sge]);
         assert_eq!(b.get(8, 8), (round + 5).to_ne_bytes());

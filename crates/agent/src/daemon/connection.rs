@@ -103,6 +103,8 @@ pub(super) struct Connection {
     pub(super) access: Access,
     /// While it shares queue pairs with others.
     pub(super) shared: Option<Box<Shared>>,
+    /// The life in which it shares no more: its peer had said so before it was known here that it does.
+    pub(super) parts_in: Option<u64>,
     /// Since RTR.
     pub(super) peer: Option<Endpoint>,
     most_sends: u32,
@@ -187,6 +189,7 @@ impl Connection {
             pd,
             access: Access::empty(),
             shared: None,
+            parts_in: None,
             peer: None,
             most_sends: most.0,
             most_receives: most.1,

@@ -216,6 +216,14 @@ impl Connection {
         Some(shared.place)
     }
 
+    /// Begins to stop sharing, if it was told to before it was known to share.
+    pub(super) fn part_if_told(&mut self) {
+        let told = self.parts_in.take();
+        if let Some(shared) = self.shared.as_mut().filter(|shared| told == Some(shared.life)) {
+            shared.stage = Stage::Parting;
+        }
+    }
+
     /// It does not share any more: its peer's agent is told of nothing that it was told before.
     pub(super) fn forget_shared(&mut self, shared_qps: &mut SharedQps) {
         let at = self.id.index();

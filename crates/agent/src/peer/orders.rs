@@ -64,6 +64,8 @@ pub(crate) struct Rate {
 pub(crate) enum Verdict {
     /// A connection stops sharing, as its peer does.
     Part(Local),
+    /// The peer of a connection does not share queue pairs with it.
+    NotShared(Local),
     /// Both do not share any more: its receives are of its own from now on.
     Release(Local),
     /// A peer asks for a region by the key that an application gave it.

@@ -154,6 +154,7 @@ impl Engine {
             Verdict::Rates(rates) => self.set_rates(&rates),
             Verdict::Fail(key, queue_pair) => self.fail_qp(key, queue_pair),
             Verdict::Part(at) => self.part(at),
+            Verdict::NotShared(at) => self.part_or_end(at),
             Verdict::Release(at) => self.release_receives(at),
             Verdict::KeyAsked { at, host, rkey } => self.answer_key(at, host, rkey),
             Verdict::Key { at, rkey, region } => self.learn_key(at, rkey, region),

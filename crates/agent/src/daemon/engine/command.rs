@@ -248,6 +248,7 @@ impl Engine {
             Some(QpTransition::ToRtr(attr)) => {
                 connection.peer = Some(attr.remote);
                 connection.shared = host.map(|host| Box::new(Shared::new(host)));
+                connection.part_if_told();
             }
             Some(QpTransition::ToInit { access }) => connection.access = access,
             Some(QpTransition::ToRts(_) | QpTransition::ToErr) => {
@@ -275,6 +276,7 @@ impl Engine {
         if let Some(life) = alone {
             self.say(Sharing::Posted { qpn, life });
         }
+        self.settle(id);
         self.go_on((id, qpn), transition, host.is_some(), has_failed);
     }
 

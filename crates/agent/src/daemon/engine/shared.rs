@@ -176,10 +176,23 @@ impl Engine {
     pub(super) fn part(&mut self, at: Local) {
         let Some(connection) = self.find_local(at) else { return };
         let id = connection.id;
-        if let Some(shared) = connection.shared.as_mut().filter(|one| one.stage == Stage::Open) {
-            shared.stage = Stage::Parting;
+        match &mut connection.shared {
+            Some(shared) if shared.stage == Stage::Open => shared.stage = Stage::Parting,
+            Some(_) => {}
+            None => connection.parts_in = Some(at.life),
         }
         self.settle(id);
+    }
+
+    /// The peer of a connection does not share. It is on its own, unless it did share, and has failed.
+    pub(super) fn part_or_end(&mut self, at: Local) {
+        let Some(connection) = self.find_local(at) else { return };
+        let id = connection.id;
+        if connection.shared.as_ref().is_some_and(|shared| shared.is_open) {
+            self.end_connection(id, None);
+        } else {
+            self.part(at);
+        }
     }
 
     /// Ends connections with an atomic that had no answer: to do it again might do it twice.

@@ -190,8 +190,7 @@ impl Shares {
                 self.begin(to, &reply);
             }
             Stage::Asked(..) => self.refuse_share(to),
-            // It forgot, for example because the session ended before it heard the answer.
-            Stage::Shared { received: false, .. } if !yes => self.fail(to),
+            Stage::Shared { received: false, .. } if !yes => self.part_from(to),
             Stage::Reserved | Stage::Shared { .. } => {}
         }
     }
@@ -366,6 +365,7 @@ impl Shares {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Make;
     use super::*;
     use std::sync::mpsc::channel;
 
@@ -431,5 +431,38 @@ mod tests {
         let apart = PeerMessage::Apart { queue_pair: OURS, to: THEIRS, answer: true }.encode();
         let said = |action: &Action| matches!(action, Action::Say(HOST, message) if message.encode() == apart);
         assert!(actions(&mut shares).iter().any(said));
+    }
+    /// A connection that was reset and is connected again: what its peer says of the life before may still come.
+    #[test]
+    fn what_a_peer_says_of_the_life_before_refuses_no_question() {
+        let mut shares = with_host();
+        let (reply, answer) = channel();
+        shares.share(Instant::now(), AT, (Some(HOST), THEIRS), reply);
+        shares.heard_apart(HOST, THEIRS, OURS, true);
+        shares.heard_alone(HOST, THEIRS, OURS);
+        assert!(answer.try_recv().is_err(), "the question is not answered yet");
+        shares.heard_shared(HOST, THEIRS, OURS, true);
+        assert_eq!(answer.recv().unwrap(), Some(HOST));
+    }
+
+    /// Both ask; the peer, which says yes here, gives its own question up.
+    #[test]
+    fn who_shares_with_a_peer_that_does_not_is_on_its_own() {
+        let mut shares = with_host();
+        let (reply, answer) = channel();
+        shares.share(Instant::now(), AT, (Some(HOST), THEIRS), reply);
+        shares.heard_share(HOST, THEIRS, OURS, Some(AT));
+        assert_eq!(answer.recv().unwrap(), Some(HOST));
+        actions(&mut shares);
+        shares.heard_shared(HOST, THEIRS, OURS, false);
+        let told = actions(&mut shares);
+        let parts = |action: &Action| matches!(action, Action::Tell(Verdict::NotShared(AT)));
+        assert!(told.iter().any(parts));
+        assert!(!told.iter().any(|action| matches!(action, Action::Tell(Verdict::Fail(..)))));
+        shares.drained(OURS, AT.life);
+        shares.receives(OURS, AT.life);
+        shares.posted(OURS, AT.life);
+        let sends = |action: &Action| matches!(action, Action::Make(Make::Send(AT)));
+        assert!(actions(&mut shares).iter().any(sends), "its peer says nothing more");
     }
 }

@@ -58,6 +58,15 @@ impl Shares {
         self.actions.push_back(Action::Tell(Verdict::Release(at)));
     }
 
+    /// The peer does not share, though it asked whether this end does: it gave its question up, for example because the
+    /// session ended before it heard the answer.
+    pub(super) fn part_from(&mut self, qpn: u32) {
+        let Some(Join { at, stage, .. }) = self.joins.get_mut(&qpn) else { return };
+        let Stage::Shared { received, alone, .. } = stage else { return };
+        (*received, alone[1]) = (true, true);
+        self.actions.push_back(Action::Tell(Verdict::NotShared(*at)));
+    }
+
     /// Says all that a peer may wait for, of a connection that is none here.
     pub(super) fn let_go(&mut self, host: u32, (queue_pair, to): (u32, u32)) {
         self.say(host, PeerMessage::Apart { queue_pair, to, answer: true });
@@ -103,7 +112,8 @@ impl Shares {
         {
             let at = *at;
             match stage {
-                Stage::Asked(..) => self.refuse_share(to),
+                // Of the life before: what the peer says of this one follows its answer.
+                Stage::Asked(..) => {}
                 // It waits for this end to let it go, though it answers.
                 Stage::Reserved | Stage::Shared { leaving: Some(_), .. } => {
                     answers = true;
