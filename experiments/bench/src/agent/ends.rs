@@ -2,7 +2,7 @@
 pub(crate) use super::seat::Work;
 use super::seat::{Found, Seat, Served, Used};
 use crate::hop::Hop;
-use crate::{rate, sys};
+use crate::{host, rate, sys};
 use anyhow::{Context as _, Result, ensure};
 use catchment_perf::ChildProcess;
 use rustix::process::{Pid, Signal, kill_process};
@@ -26,8 +26,8 @@ const TARGET_US: u32 = 100;
 /// What one of the processes does.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Role {
-    /// Runs an agent with this policy until its input ends.
-    Agent(String),
+    /// Runs an agent with this policy on this core until its input ends.
+    Agent { policy: String, core: usize },
     /// Owns memory that one application writes to.
     Target(Seat),
     /// The same, in a network namespace.
@@ -45,12 +45,20 @@ pub(crate) enum Role {
 pub(super) struct End {
     netns: Option<String>,
     address: Option<IpAddr>,
+    /// Of its agent; none: the second.
+    agent_core: Option<usize>,
 }
 
 impl End {
     /// Returns its device, as a policy names it.
     fn device(&self) -> serde_json::Value {
         self.address.map_or(serde_json::json!("shm"), |at| serde_json::json!({ "roce": at }))
+    }
+
+    /// Returns what its agent does.
+    fn agent(&self, policy: &serde_json::Value) -> Role {
+        let core = self.agent_core.unwrap_or_else(host::collector_core);
+        Role::Agent { policy: policy.to_string(), core }
     }
 }
 
@@ -63,12 +71,24 @@ impl Network<'_> {
     pub(super) fn end(self, of_targets: bool) -> End {
         let Some(hop) = self.0 else { return End::default() };
         let (namespace, address) = if of_targets { hop.right } else { hop.left };
-        End { netns: Some(namespace.path()), address: Some(address) }
+        let agent_core = Some(core_of_agent(of_targets, host::cores()));
+        End { netns: Some(namespace.path()), address: Some(address), agent_core }
     }
 
     /// Returns the name of the provider.
     pub(crate) fn provider(self) -> &'static str {
         if self.0.is_some() { "roce" } else { "shm" }
+    }
+}
+
+/// Returns the core of the agent at an end of a network. Each end stands for a host: while there are too few for the
+/// agents to have cores of their own, all of a host are on one, as RAW's program and its device are.
+fn core_of_agent(of_targets: bool, cores: usize) -> usize {
+    match (of_targets, cores >= 4) {
+        (false, true) => 1,
+        (true, true) => 3,
+        (false, false) => host::SOURCE_CORE,
+        (true, false) => host::collector_core(),
     }
 }
 
@@ -103,7 +123,7 @@ impl AgentProcess {
 
     /// Starts one for one application, over RoCEv2 at an address of this namespace, or over shared memory.
     pub(super) fn start_at(address: Option<IpAddr>) -> Result<Self> {
-        let (served, process) = start_one("drum", &[1.0], &End { netns: None, address })?;
+        let (served, process) = start_one("drum", &[1.0], &End { address, ..End::default() })?;
         Ok(Self { served, of_targets: None, _processes: vec![process] })
     }
 
@@ -117,7 +137,7 @@ impl AgentProcess {
                 "completion_bytes_per_s": UNBOUND
             }
         });
-        let mut process = start("the agent", Role::Agent(policy.to_string()), &End::default())?;
+        let mut process = start("the agent", End::default().agent(&policy), &End::default())?;
         process.wait_for(|line| line.starts_with(READY))?;
         let served = Served { name, process: process.id() };
         Ok(Self { served, of_targets: None, _processes: vec![process] })
@@ -167,7 +187,7 @@ impl AgentProcess {
 fn start_one(mode: &str, weights: &[f64], end: &End) -> Result<(Served, ChildProcess)> {
     let (name, device) = (unused_name(), end.device());
     let policy = serde_json::json!({ "name": name, "device": device, "mode": mode, "applications": rules(weights) });
-    let mut process = start("the agent", Role::Agent(policy.to_string()), end)?;
+    let mut process = start("the agent", end.agent(&policy), end)?;
     process.wait_for(|line| line == READY)?;
     Ok((Served { name, process: process.id() }, process))
 }
@@ -262,7 +282,7 @@ impl Hosts {
                 // One application alone has nobody to be held back for.
                 "justitia": { "line_bytes_per_s": sends, "target_us": TARGET_US }
             });
-            let mut process = start("an agent", Role::Agent(policy.to_string()), &end)?;
+            let mut process = start("an agent", end.agent(&policy), &end)?;
             let ready = process.wait_for(|line| line.starts_with(READY))?;
             let address = ready.trim().rsplit(' ').next().unwrap_or_default().to_owned();
             anyhow::Ok((Served { name, process: process.id() }, process, address))

@@ -2,8 +2,8 @@
 //! get what their weights say.
 //!
 //! An application, the target of its requests and the agent are processes, fresh ones for each
-//! measurement; RAW and the agent take turns. The agent's core is the second one, where the target is too
-//! if there are only two.
+//! measurement; RAW and the agent take turns. Over shared memory the agent's core is the second one, where the target
+//! is too if there are only two. Over a network each end is a host, and all of it is on one core if there are only two.
 mod connections;
 mod convergence;
 mod crowd;

@@ -15,8 +15,8 @@ use std::net::{Ipv4Addr, TcpStream};
 /// Runs one of the processes.
 pub(crate) fn role(order: &Role) -> Result<()> {
     match order {
-        Role::Agent(policy) => {
-            sys::settle(host::collector_core())?;
+        Role::Agent { policy, core } => {
+            sys::settle(*core)?;
             // Where both ends are of this measurement, nobody else is in their namespaces.
             let security = PeerSecurity {
                 client: ClientSecurity { tls: None, insecure: true },
