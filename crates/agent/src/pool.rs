@@ -176,7 +176,8 @@ impl AgentEnd {
         Ok((end, fd))
     }
 
-    /// Takes the next request, if there is one. [`AgentEnd::free`] must follow the last.
+    /// Takes the next request, if there is one: the caller is done with those before. [`AgentEnd::free`] must follow the
+    /// last.
     ///
     /// # Errors
     /// [`BadEntry`] for bytes that no honest application writes; the slot is taken all the same.
@@ -184,6 +185,9 @@ impl AgentEnd {
     pub fn take(&mut self) -> Option<Result<Request, BadEntry>> {
         let n = self.taken;
         let head = self.memory.get(request_slot(n), n)?;
+        if n.wrapping_sub(self.freed) >= FREE_EVERY {
+            self.free();
+        }
         self.rest_bytes = Request::rest_bytes(&head);
         if self.rest_bytes > 0 {
             let rest = self.rest.get_mut(..self.rest_bytes)?;
@@ -191,9 +195,6 @@ impl AgentEnd {
         }
         self.memory.region.whole().prefetch(request_slot(n.wrapping_add(AHEAD)));
         self.taken = n.wrapping_add(1);
-        if self.taken.wrapping_sub(self.freed) == FREE_EVERY {
-            self.free();
-        }
         Some(Request::decode(&head, self.rest()).ok_or(BadEntry))
     }
 
@@ -204,7 +205,7 @@ impl AgentEnd {
         &self.rest[..self.rest_bytes.min(REST_BYTES)]
     }
 
-    /// Gives the slots of what was taken back to the application.
+    /// Gives the slots of what was taken back to the application, and says with that that it is done with them.
     #[inline]
     pub fn free(&mut self) {
         if self.freed != self.taken {
@@ -279,6 +280,13 @@ impl ApplicationEnd {
         let claimed = claimed.unwrap_or(0..0);
         self.memory.prefetch(claimed.clone().map(request_slot));
         claimed
+    }
+
+    /// Returns whether the agent has done what it does with a request at once, of this number and all before.
+    #[must_use]
+    pub fn is_taken(&self, n: u64) -> bool {
+        let taken = self.memory.u64_at(REQUESTS_TAKEN).observe();
+        taken.wrapping_sub(n.wrapping_add(1)) <= u64::MAX / 2
     }
 
     /// Gives a request in a slot that was claimed; `inline` is its inline data. [`ApplicationEnd::wake`] must

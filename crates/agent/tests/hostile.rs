@@ -8,7 +8,9 @@ use catchment_agent::{Agent, AgentOptions, AgentProvider, status};
 use catchment_conformance::{Options, Side, connected, eventually};
 use catchment_provider_shm::seqpacket;
 use catchment_verbs::mem::{Region, RegionOptions};
-use catchment_verbs::{Access, Context, Provider as _, RemoteAddr, SendOp, Sge, WcStatus, event};
+use catchment_verbs::{
+    Access, Context, Destination, Gid, Provider as _, RemoteAddr, SendOp, Sge, WcStatus, event,
+};
 use proptest::prelude::*;
 use std::cell::RefCell;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -20,10 +22,14 @@ use std::time::{Duration, Instant};
 const ENTRY_BYTES: usize = HEAD_BYTES + REST_BYTES;
 
 fn agent(name: &str) -> (Agent, String) {
+    agent_over(name, r#""shm""#)
+}
+
+fn agent_over(name: &str, device: &str) -> (Agent, String) {
     let name = format!("{name}-{}", std::process::id());
     let text = format!(
-        r#"{{"name": "{name}", "applications": [
-            {{"name": "good"}}, {{"name": "bad", "memory_bytes": 1048576}}]}}"#
+        r#"{{"name": "{name}", "device": {device}, "applications": [
+            {{"name": "good"}}, {{"name": "bad", "memory_bytes": 1048576, "datagrams": true}}]}}"#
     );
     (Agent::start(Policy::parse(&text).unwrap()).unwrap(), name)
 }
@@ -69,14 +75,29 @@ impl Raw {
         Some(Self::ask_on(&self.socket, request)?.0)
     }
 
+    fn domain(&self) -> u32 {
+        let Some(Reply::Pd { pd }) = self.ask(&Request::AllocPd) else { panic!("no domain") };
+        pd
+    }
+
     /// A queue pair of its own.
     fn queue_pair(&self) -> u32 {
-        let Some(Reply::Pd { pd }) = self.ask(&Request::AllocPd) else { panic!("no domain") };
-        let create = Request::CreateQp { pd, max_send_wr: 16, max_recv_wr: 16 };
+        self.queue_pair_of(self.domain(), false)
+    }
+
+    fn queue_pair_of(&self, pd: u32, datagrams: bool) -> u32 {
+        let create = Request::CreateQp { pd, datagrams, max_send_wr: 16, max_recv_wr: 16 };
         let Some(Reply::Created { queue_pair, .. }) = self.ask(&create) else {
             panic!("no queue pair")
         };
         queue_pair
+    }
+
+    /// An address handle of its own.
+    fn address_handle(&self, pd: u32, gid: Gid) -> u32 {
+        let create = Request::CreateAh { pd, gid: gid.to_string(), net: None };
+        let Some(Reply::Ah { ah }) = self.ask(&create) else { panic!("no address handle") };
+        ah
     }
 
     /// One that takes receives.
@@ -130,7 +151,7 @@ fn scribble() -> impl Strategy<Value = Scribble> {
     prop_oneof![
         (0..POOL_BYTES - 64, bytes(64)).prop_map(|(at, bytes)| Scribble::Anywhere(at, bytes)),
         bytes(ENTRY_BYTES).prop_map(Scribble::Entry),
-        (0u8..10, 0u8..8, bytes(ENTRY_BYTES - 16))
+        (0u8..12, 0u8..8, bytes(ENTRY_BYTES - 16))
             .prop_map(|(code, flags, bytes)| Scribble::Nearly(code, flags, bytes)),
         any::<u64>().prop_map(Scribble::Turn),
     ]
@@ -183,6 +204,59 @@ fn an_entry_of_nobodys_queue_pair_or_too_many_end_the_connection() {
         eventually("the hang-up", || raw.ask(&Request::AllocPd).is_none());
     }
     assert_serves(&mut pair, 1);
+}
+
+/// S5.6: datagrams go from queue pairs of UD, by address handles of the same protection domain, and nothing else goes from
+/// those.
+#[test]
+fn s5_6_a_datagram_that_is_not_its_own_ends_the_connection() {
+    let (_agent, name) = agent_over("datagrams", r#"{"roce": "127.0.0.1"}"#);
+    let mut pair = good_pair(&name);
+    let gid = pair.0.context.gid();
+    let send = |raw: &Raw, n: u64, queue_pair: u32, op| {
+        let work = Work::Send { op, signaled: true, fence: false, solicited: false };
+        let entry = Entry { queue_pair, seq: n, work, data: Data::Inline(0) };
+        raw.put(n, n + 1, &entry.head().unwrap());
+    };
+    let by = |ah| SendOp::SendTo(Destination { ah, qpn: 17, qkey: 1 });
+    for case in ["of another domain", "ended", "from RC", "no datagram"] {
+        let raw = Raw::join(&name);
+        let (pd, other) = (raw.domain(), raw.domain());
+        let [reliable, unreliable] =
+            [false, true].map(|datagrams| raw.queue_pair_of(pd, datagrams));
+        for to in [Transition::InitUd(1), Transition::RtrUd, Transition::RtsUd] {
+            let modify = Request::Modify { queue_pair: unreliable, to };
+            assert!(matches!(raw.ask(&modify), Some(Reply::Qp { .. })));
+        }
+        let own = raw.address_handle(pd, gid);
+        send(&raw, 0, unreliable, by(own));
+        assert!(matches!(raw.ask(&Request::AllocPd), Some(Reply::Pd { .. })), "one of its own");
+        match case {
+            "of another domain" => {
+                let ah = raw.address_handle(other, gid);
+                send(&raw, 1, unreliable, by(ah));
+            }
+            "ended" => {
+                assert_eq!(raw.ask(&Request::DropAh { ah: own }), Some(Reply::Done));
+                send(&raw, 1, unreliable, by(own));
+            }
+            "from RC" => send(&raw, 1, reliable, by(own)),
+            _ => send(&raw, 1, unreliable, SendOp::Write(RemoteAddr::default())),
+        }
+        eventually(case, || raw.ask(&Request::AllocPd).is_none());
+        assert_serves(&mut pair, 1);
+    }
+    let raw = Raw::join(&name);
+    let pd = raw.domain();
+    let none = Request::CreateAh { pd, gid: "nowhere".to_owned(), net: None };
+    let Some(Reply::Refused { reason }) = raw.ask(&none) else { panic!("an address handle") };
+    assert!(reason.contains("no GID"), "{reason}");
+    for _ in 0..4096 {
+        raw.address_handle(pd, gid);
+    }
+    let more = Request::CreateAh { pd, gid: gid.to_string(), net: None };
+    let Some(Reply::Refused { reason }) = raw.ask(&more) else { panic!("too many") };
+    assert!(reason.contains("at most 4096 address handles"), "{reason}");
 }
 
 /// Keys of another application are of no use, although the same agent registered both.

@@ -1,5 +1,5 @@
 //! What is known of a request before shared queue pairs do it: keys, bounds and rights, of both ends.
-use super::connection::{Send, part_of, part_of_elements};
+use super::send::{Send, part_of, part_of_elements};
 use super::share::{Regions, Shared};
 use super::shared_qp::is_atomic;
 use crate::entry::Data;

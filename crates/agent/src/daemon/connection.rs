@@ -1,10 +1,11 @@
 //! A queue pair of an application, in the agent: what it was asked, and what the device has in its hands.
 use super::own::OwnQp;
+use super::send::{Send, part_of_elements};
 use super::share::{Buffer, Shared};
-use crate::entry::{Data, Done, Event, MAX_INLINE_BYTES, MAX_SGES, Request, Work};
+use crate::entry::{Done, Event, MAX_INLINE_BYTES, Request, Work};
 use crate::scheduler::{Chunk, ConnectionId};
 use catchment_verbs::{
-    Access, Completion, Cq, Endpoint, Payload, RecvWr, RemoteAddr, SendOp, SendWr, Sge, WcOpcode,
+    Access, Ah, Completion, Cq, Endpoint, Payload, RecvWr, SendOp, SendWr, Service, WcOpcode,
     WcStatus,
 };
 use std::collections::VecDeque;
@@ -17,44 +18,6 @@ const RECEIVE: u64 = 1 << 63;
 /// Chunks, and about so many bytes, that are given to the device in one go.
 const BATCH: usize = 16;
 const BATCH_BYTES: u64 = 64 << 10;
-
-/// A request of the send queue that is not served completely.
-pub(super) struct Send {
-    seq: u64,
-    pub(super) op: SendOp,
-    signaled: bool,
-    pub(super) fence: bool,
-    solicited: bool,
-    pub(super) data: Data,
-    pub(super) inline: Option<Buffer>,
-    /// A part of it failed, and the application knows.
-    failed: bool,
-}
-
-impl Send {
-    /// Returns its length, and whether it can be split.
-    fn shape(&self) -> (u64, bool) {
-        (self.data.bytes(), splits(&self.op) && !self.data.is_inline())
-    }
-
-    /// Returns the request for a whole chunk or, of these elements, a part.
-    #[inline]
-    fn request<'a>(&'a self, chunk: &Chunk, wr_id: u64, part: Option<&'a [Sge]>) -> SendWr<'a> {
-        let payload = match (&self.data, &self.inline) {
-            (Data::Inline(count), Some(bytes)) => Payload::Inline(&bytes[..usize::from(*count)]),
-            (Data::Inline(_), None) => Payload::Inline(&[]),
-            (Data::Elements(..), _) => Payload::Sges(part.unwrap_or(self.data.elements())),
-        };
-        SendWr {
-            wr_id,
-            op: part_of(self.op, chunk),
-            payload,
-            signaled: true,
-            fence: self.fence && chunk.offset == 0,
-            solicited: self.solicited && chunk.last,
-        }
-    }
-}
 
 /// A chunk in the device's hands.
 struct Flying {
@@ -77,9 +40,10 @@ pub(super) struct Landed {
     pub(super) ended: bool,
 }
 
-/// A queue pair, its protection domain, and its completion queue if it has one of its own.
+/// A queue pair, its service and protection domain, and its completion queue if it has one of its own.
 pub(super) struct NewQp {
     pub(super) qp: OwnQp,
+    pub(super) service: Service,
     pub(super) pd: u32,
     pub(super) cq: Option<Arc<dyn Cq>>,
 }
@@ -92,6 +56,7 @@ pub(super) struct Connection {
     pub(super) queue_pair: u32,
     /// In the device.
     pub(super) qpn: u32,
+    pub(super) service: Service,
     /// `None` while its state is being changed.
     pub(super) qp: Option<OwnQp>,
     /// Who waits to change it next.
@@ -132,40 +97,6 @@ pub(super) struct Connection {
     spare: Vec<Buffer>,
 }
 
-fn moved(to: RemoteAddr, by: u64) -> RemoteAddr {
-    RemoteAddr { addr: to.addr.wrapping_add(by), ..to }
-}
-
-/// Returns the operation for a chunk of a request.
-pub(super) fn part_of(op: SendOp, chunk: &Chunk) -> SendOp {
-    match op {
-        SendOp::Write(to) => SendOp::Write(moved(to, chunk.offset)),
-        SendOp::WriteImm(to, imm) if chunk.last => SendOp::WriteImm(moved(to, chunk.offset), imm),
-        SendOp::WriteImm(to, _) => SendOp::Write(moved(to, chunk.offset)),
-        SendOp::Read(from) => SendOp::Read(moved(from, chunk.offset)),
-        SendOp::Send
-        | SendOp::SendImm(_)
-        | SendOp::SendInvalidate(_)
-        | SendOp::SendTo(_)
-        | SendOp::SendImmTo(..)
-        | SendOp::CompareSwap { .. }
-        | SendOp::FetchAdd { .. } => op,
-    }
-}
-
-/// Returns whether an operation can be done in several.
-#[inline]
-fn splits(op: &SendOp) -> bool {
-    matches!(op, SendOp::Write(_) | SendOp::WriteImm(..) | SendOp::Read(_))
-}
-
-/// Returns the elements of a chunk that is a part of a request.
-#[inline]
-pub(super) fn part_of_elements(send: &Send, chunk: &Chunk) -> Option<([Sge; MAX_SGES], usize)> {
-    let is_part = chunk.offset > 0 || !chunk.last;
-    is_part.then(|| send.data.part(chunk.offset, chunk.bytes))
-}
-
 /// An application has more requests outstanding than its queue holds.
 #[derive(Debug)]
 pub(super) struct TooMany;
@@ -175,7 +106,7 @@ impl Connection {
         id: ConnectionId,
         (owner, queue_pair): (usize, u32),
         number: u32,
-        NewQp { qp, pd, cq }: NewQp,
+        NewQp { qp, service, pd, cq }: NewQp,
         most: (u32, u32),
     ) -> Self {
         Self {
@@ -183,6 +114,7 @@ impl Connection {
             owner,
             queue_pair,
             qpn: qp.qpn(),
+            service,
             qp: Some(qp),
             lenders: VecDeque::new(),
             cq,
@@ -238,13 +170,14 @@ impl Connection {
         *outstanding = *outstanding + now - std::mem::replace(&mut self.counted, now);
     }
 
-    /// Takes a request of the send queue, with its inline data; returns its length and whether it can be split,
-    /// or nothing if it is held back.
+    /// Takes a request of the send queue, with its inline data and, of a datagram, its path; returns its length and
+    /// whether it can be split, or nothing if it is held back.
     #[inline]
     pub(super) fn ask(
         &mut self,
         request: &Request,
         inline: &[u8],
+        path: Option<Arc<dyn Ah>>,
     ) -> Result<Option<(u64, bool)>, TooMany> {
         let Work::Send { op, signaled, fence, solicited } = request.work else { return Ok(None) };
         let outstanding = self.sends.len() + self.held.len() + self.unfinished;
@@ -253,7 +186,8 @@ impl Connection {
         }
         let (seq, data) = (request.seq, request.data);
         let inline = data.is_inline().then(|| self.keep(inline));
-        let send = Send { seq, op, signaled, fence, solicited, data, inline, failed: false };
+        let _path = path;
+        let send = Send { seq, op, signaled, fence, solicited, data, inline, _path, failed: false };
         if self.holds {
             self.held.push_back(send);
             return Ok(None);
@@ -400,7 +334,7 @@ impl Connection {
             self.pop_send();
         }
         let status = (WcStatus::LocalQpOperation, 0);
-        let event = Event::Sent(Done { seq, result: Err(status), imm: None });
+        let event = Event::Sent(Done::new(seq, Err(status)));
         Some(Landed { bytes: chunk.bytes, event: (!failed).then_some(event), ended: !failed })
     }
 
@@ -446,11 +380,15 @@ impl Connection {
         let number = done.wr_id as u32;
         let at = self.receives.iter().position(|(known, _)| *known == number)?;
         let (_, seq) = self.receives.remove(at)?;
-        let (result, imm) = match done.result {
-            Ok(success) => (Ok((success.opcode, success.bytes)), success.imm),
-            Err(failure) => (Err((failure.status, failure.vendor_err)), None),
+        let done = match done.result {
+            Ok(success) => Done {
+                imm: success.imm,
+                source_qpn: success.source_qpn(),
+                ..Done::new(seq, Ok((success.opcode, success.bytes)))
+            },
+            Err(failure) => Done::new(seq, Err((failure.status, failure.vendor_err))),
         };
-        let event = Some(Event::Received(Done { seq, result, imm }));
+        let event = Some(Event::Received(done));
         Some(Landed { bytes: 0, event, ended: false })
     }
 
@@ -480,7 +418,7 @@ impl Connection {
             }
         }
         let tells = ends && (chunk.signaled || result.is_err());
-        let event = tells.then_some(Event::Sent(Done { seq, result, imm: None }));
+        let event = tells.then_some(Event::Sent(Done::new(seq, result)));
         Some(Landed { bytes, event, ended: ends })
     }
 

@@ -1,7 +1,8 @@
 //! Messages of a connection that shares queue pairs: a SEND becomes WRITEs into the receive that the peer's agent told
 //! of, and both agents know the receive by its number. Nobody waits for a receive of another one, and nothing is copied.
 use super::checks::{Need, check, lies_in, translate};
-use super::connection::{Connection, Landed, Send};
+use super::connection::{Connection, Landed};
+use super::send::Send;
 use super::share::{Regions, Shared, Stage};
 use super::shared_qps::{Posted, SharedQps};
 use crate::entry::{Data, Done, Event, MAX_SGES, Request};
@@ -266,7 +267,7 @@ impl Connection {
         shared.announced -= 1;
         shared.taken = shared.taken.wrapping_add(1);
         let opcode = if is_send { WcOpcode::Recv } else { WcOpcode::RecvWriteImm };
-        let event = Event::Received(Done { seq, result: Ok((opcode, bytes)), imm });
+        let event = Event::Received(Done { imm, ..Done::new(seq, Ok((opcode, bytes))) });
         Ok(Some(Landed { bytes: 0, event: Some(event), ended: false }))
     }
 }

@@ -10,6 +10,8 @@ mod memory_chunks;
 mod messages;
 mod monitor;
 mod own;
+mod paths;
+mod send;
 mod share;
 mod shared;
 mod shared_qp;

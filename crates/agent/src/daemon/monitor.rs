@@ -13,10 +13,10 @@ use crate::protocol::{self, Account, Device, Reply, Request, Transition, VERSION
 use catchment_provider_shm::seqpacket::Credentials;
 use catchment_verbs::provider::{check_limit, check_qp};
 use catchment_verbs::{
-    Access, Caps, Context, Cq, ModifyError, Pd, QpInit, QpState, QpTransition, RtrAttr, Service,
-    event,
+    Access, Caps, Context, Cq, ModifyError, NetEnd, Pd, PortAddr, QpInit, QpState, QpTransition,
+    RtrAttr, Service, event,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
@@ -35,6 +35,7 @@ const MOST_REQUESTS: u32 = 1 << 12;
 // The agents of peers keep all receives that are told of.
 const _: () = assert!(MOST_REQUESTS < crate::matching::AHEAD);
 const MOST_PDS: usize = 1 << 8;
+const MOST_PATHS: usize = 1 << 12;
 
 /// An application that has said Hello.
 pub(super) struct Monitor<'a> {
@@ -50,6 +51,8 @@ pub(super) struct Monitor<'a> {
     /// Rights that slices may have.
     pub(super) slices: Option<Access>,
     queue_pairs: BTreeMap<u32, Known>,
+    /// Its address handles.
+    paths: BTreeSet<u32>,
 }
 
 /// A queue pair: sends, receives, and its number at the device.
@@ -96,6 +99,8 @@ fn converse(shared: &Shared, fd: &OwnedFd) -> io::Result<()> {
             | Request::Chunk { .. }
             | Request::Bind { .. }
             | Request::DropChunk { .. }
+            | Request::CreateAh { .. }
+            | Request::DropAh { .. }
             | Request::CreateQp { .. }
             | Request::Modify { .. }
             | Request::DestroyQp { .. } => return refuse(fd, "a Hello comes first".to_owned()),
@@ -156,7 +161,8 @@ fn admit<'a>(
     let (context, channel) = (&port.context, Arc::clone(&port.channel));
     let slices = rights_of_slices(context.caps(), shared.parts.is_some());
     let device = Device::new(context.caps(), context.gid(), context.net(), MOST_REQUESTS);
-    let device = Device { slices: slices.map(|rights| rights.bits()), ..device };
+    let datagrams = rule.datagrams && context.caps().services.has(Service::Ud);
+    let device = Device { slices: slices.map(|rights| rights.bits()), datagrams, ..device };
     let caps = device.caps();
     let entries = CQ_ENTRIES.min(context.caps().max_cqe);
     let cq = context.create_cq(entries, Some(channel)).map_err(|error| error.to_string())?;
@@ -190,6 +196,7 @@ fn admit<'a>(
         memory: Memory::default(),
         slices,
         queue_pairs: BTreeMap::new(),
+        paths: BTreeSet::new(),
     };
     if let Err(error) = protocol::send(fd.as_fd(), &welcome, &descriptors) {
         monitor.leave();
@@ -307,8 +314,16 @@ impl Monitor<'_> {
                 self.bind((pd, access), chunk, (offset, bytes), again)
             }
             Request::DropChunk { chunk } => self.drop_chunk(chunk),
-            Request::CreateQp { pd, max_send_wr, max_recv_wr } => {
-                self.create_qp(pd, max_send_wr, max_recv_wr)
+            Request::CreateAh { pd, gid, net } => self.create_ah(pd, &gid, net),
+            Request::DropAh { ah } => {
+                if self.paths.remove(&ah) {
+                    ask(self.shared, |reply| Command::RemovePath(self.key, ah, reply));
+                }
+                Ok(Reply::Done)
+            }
+            Request::CreateQp { pd, datagrams, max_send_wr, max_recv_wr } => {
+                let service = if datagrams { Service::Ud } else { Service::Rc };
+                self.create_qp(pd, service, (max_send_wr, max_recv_wr))
             }
             Request::Modify { queue_pair, to } => self.modify(queue_pair, &to),
             Request::DestroyQp { queue_pair } => {
@@ -337,10 +352,39 @@ impl Monitor<'_> {
         Ok(Reply::Pd { pd: self.numbers })
     }
 
-    fn create_qp(&mut self, pd: u32, max_send_wr: u32, max_recv_wr: u32) -> Answer {
+    fn create_ah(&mut self, pd: u32, gid: &str, net: Option<(u16, u32, u32)>) -> Answer {
+        let offered = self.caps.services;
+        if !offered.has(Service::Ud) {
+            return Err(format!("this application may use {offered}, and no datagrams"));
+        }
+        if self.paths.len() >= MOST_PATHS {
+            return Err(format!("an application has at most {MOST_PATHS} address handles"));
+        }
+        let domain = self.pds.get(&pd).ok_or("no such protection domain")?;
+        let gid = gid.parse().map_err(|_| "the address of the port is no GID")?;
+        let net = net.map(|(udp_port, path_mtu, extensions)| NetEnd {
+            udp_port,
+            path_mtu,
+            extensions,
+            key: None,
+        });
+        let made = domain.create_ah(&PortAddr { gid, net }).map_err(|error| error.to_string())?;
+        let ah = made.handle();
+        let added = ask(self.shared, |reply| Command::AddPath(self.key, pd, made, reply));
+        added.ok_or("the agent ends")?;
+        self.paths.insert(ah);
+        Ok(Reply::Ah { ah })
+    }
+
+    fn create_qp(
+        &mut self,
+        pd: u32,
+        service: Service,
+        (max_send_wr, max_recv_wr): (u32, u32),
+    ) -> Answer {
         let (number, pd) = (pd, self.pds.get(&pd).ok_or("no such protection domain")?);
         let init = QpInit {
-            service: Service::Rc,
+            service,
             send_cq: Arc::clone(&self.cq),
             recv_cq: Arc::clone(&self.cq),
             max_send_wr,
@@ -375,10 +419,10 @@ impl Monitor<'_> {
         let (send_cq, recv_cq) = (Arc::clone(used), Arc::clone(used));
         let below = QpInit { max_send_wr: chunks, send_cq, recv_cq, ..init };
         let qp = pd.create_qp(below).map_err(|error| error.to_string())?;
-        let qp = OwnQp::new(qp, self.shared.parts.is_some());
+        let qp = OwnQp::new(qp, self.shared.parts.is_some() && service == Service::Rc);
         let (endpoint, qpn) = (qp.endpoint().to_string(), qp.qpn());
         let most = (max_send_wr, max_recv_wr);
-        let new = NewQp { qp, pd: number, cq };
+        let new = NewQp { qp, service, pd: number, cq };
         let added = ask(self.shared, |reply| Command::AddQp(self.key, new, most, chunks, reply));
         let queue_pair = added.flatten().ok_or("the agent ends")?;
         self.queue_pairs.insert(queue_pair, Known { most, qpn });

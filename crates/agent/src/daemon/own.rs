@@ -82,6 +82,10 @@ impl OwnQp {
 
     pub(super) fn modify(&mut self, transition: QpTransition) -> Result<(), ModifyError> {
         if self.held.is_none() {
+            if matches!(transition, QpTransition::ToRtsUnreliable) && self.state() == QpState::Rts {
+                // It refused a datagram, which stops the application's queue and not this one.
+                return Ok(());
+            }
             let resets = matches!(transition, QpTransition::ToReset);
             let result = self.qp.modify(transition);
             self.is_alone &= !(resets && result.is_ok() && self.may_share);

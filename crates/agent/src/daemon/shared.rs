@@ -1,8 +1,9 @@
 //! A connection that shares queue pairs: each of its chunks is checked here, with the keys of both ends, before it
 //! is given to one. What is not known to succeed is never given to it: it would end what others have there.
 use super::checks::{Need, check};
-use super::connection::{Connection, part_of};
+use super::connection::Connection;
 use super::messages::{Plan, takes_receive};
+use super::send::part_of;
 use super::share::{Regions, Stage};
 use super::shared_qps::{Posted, SharedQps};
 use crate::peer::message::RemoteRegion;

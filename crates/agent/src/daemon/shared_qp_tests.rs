@@ -11,7 +11,7 @@ use crate::scheduler::Scheduler;
 use catchment_verbs::sync::Mutex;
 use catchment_verbs::{
     Endpoint, ModifyError, Payload, PostError, PostFailure, Qp, QpState, QpTransition, RateError,
-    RecvWr, RemoteAddr, SendOp, SendWr, Sge,
+    RecvWr, RemoteAddr, SendOp, SendWr, Service, Sge,
 };
 use proptest::prelude::*;
 use std::collections::VecDeque;
@@ -287,7 +287,8 @@ fn a_message_that_its_receive_has_no_room_for_is_none() {
     let application = scheduler.add_application();
     let id = scheduler.add_connection(application, 8);
     let qp = OwnQp::new(Box::new(Device::new(&Arc::default())), true);
-    let mut connection = Connection::new(id, (0, 0), 0, NewQp { qp, pd: 0, cq: None }, (8, 8));
+    let new = NewQp { qp, service: Service::Rc, pd: 0, cq: None };
+    let mut connection = Connection::new(id, (0, 0), 0, new, (8, 8));
     connection.shared = Some(Box::new(Shared::new((1, 1))));
     let data = Data::of_elements(&[Sge { addr: 64, bytes: 9, lkey: 1 }]).unwrap();
     for seq in 0..2 {

@@ -4,7 +4,7 @@
 //! queue pair, keys and addresses are an application's own is checked where they are used.
 mod notice;
 
-use catchment_verbs::{Payload, RemoteAddr, SendOp, Sge};
+use catchment_verbs::{Destination, Payload, RemoteAddr, SendOp, Sge};
 pub use notice::{Done, Event, Notice};
 
 /// Bytes of a request's head: all of most requests. With the turn of its slot it fills a cache line.
@@ -36,6 +36,8 @@ const SEND_IMM: u8 = 5;
 const COMPARE_SWAP: u8 = 6;
 const FETCH_ADD: u8 = 7;
 const RECEIVE: u8 = 8;
+const SEND_TO: u8 = 9;
+const SEND_IMM_TO: u8 = 10;
 
 /// Where the bytes of a request are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -121,7 +123,7 @@ impl Data {
 pub enum Work {
     /// A request of the send queue.
     Send {
-        /// What to do. Never an operation of another service than RC.
+        /// What to do.
         op: SendOp,
         /// Generate a completion on success.
         signaled: bool,
@@ -157,8 +159,16 @@ fn get<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     out
 }
 
-/// Returns the code of an operation, its place, its immediate and its two operands; `None` if RC lacks it
-/// here.
+/// Returns where a datagram goes, in the place of a remote address.
+fn place_of(to: &Destination) -> RemoteAddr {
+    RemoteAddr { addr: u64::from(to.ah) | u64::from(to.qpn) << 32, rkey: to.qkey }
+}
+
+fn destination(place: &RemoteAddr) -> Destination {
+    Destination { ah: place.addr as u32, qpn: (place.addr >> 32) as u32, qkey: place.rkey }
+}
+
+/// Returns the code of an operation, its place, its immediate and its two operands; `None` if agents do not offer it.
 fn fields(op: &SendOp) -> Option<(u8, RemoteAddr, u32, [u64; 2])> {
     let nowhere = RemoteAddr::default();
     Some(match *op {
@@ -169,7 +179,9 @@ fn fields(op: &SendOp) -> Option<(u8, RemoteAddr, u32, [u64; 2])> {
         SendOp::SendImm(imm) => (SEND_IMM, nowhere, imm, [0; 2]),
         SendOp::CompareSwap { remote, compare, swap } => (COMPARE_SWAP, remote, 0, [compare, swap]),
         SendOp::FetchAdd { remote, add } => (FETCH_ADD, remote, 0, [add, 0]),
-        SendOp::SendInvalidate(_) | SendOp::SendTo(_) | SendOp::SendImmTo(..) => return None,
+        SendOp::SendTo(to) => (SEND_TO, place_of(&to), 0, [0; 2]),
+        SendOp::SendImmTo(to, imm) => (SEND_IMM_TO, place_of(&to), imm, [0; 2]),
+        SendOp::SendInvalidate(_) => return None,
     })
 }
 
@@ -266,6 +278,8 @@ impl Request {
             READ => (SendOp::Read(remote), !inline),
             SEND => (SendOp::Send, true),
             SEND_IMM => (SendOp::SendImm(imm), true),
+            SEND_TO => (SendOp::SendTo(destination(&remote)), true),
+            SEND_IMM_TO => (SendOp::SendImmTo(destination(&remote), imm), true),
             COMPARE_SWAP if rest.len() == SWAP_BYTES => {
                 let swap = u64::from_le_bytes(get(rest, 0));
                 (SendOp::CompareSwap { remote, compare: operand, swap }, !inline && is_word)
@@ -334,6 +348,7 @@ mod tests {
     #[test]
     fn requests_read_back() {
         let remote = RemoteAddr { addr: u64::MAX - 3, rkey: 0xdead_beef };
+        let to = Destination { ah: 3, qpn: 0xff_ffff, qkey: 0x7fff_ffff };
         let eight = Data::of_elements(&[Sge { bytes: 8, ..sge(1) }]).unwrap();
         let four = Data::of_elements(&[sge(1), sge(2), sge(3), sge(4)]).unwrap();
         let inline = Data::Inline(MAX_INLINE_BYTES as u16);
@@ -345,6 +360,8 @@ mod tests {
             (SendOp::Read(remote), four),
             (SendOp::Send, inline),
             (SendOp::SendImm(9), four),
+            (SendOp::SendTo(to), inline),
+            (SendOp::SendImmTo(Destination { ah: u32::MAX, qpn: 0, qkey: 1 }, 7), four),
             (SendOp::CompareSwap { remote, compare: 1, swap: u64::MAX }, eight),
             (SendOp::FetchAdd { remote, add: 77 }, eight),
         ] {
@@ -381,7 +398,7 @@ mod tests {
         }
         assert!(of(SendOp::SendInvalidate(1), inline).head().is_none());
         let good = of(SendOp::Send, inline).head().unwrap();
-        for (at, value) in [(0, 0), (0, RECEIVE), (0, 9), (FIRST_SGE + 1, 2), (3, 2)] {
+        for (at, value) in [(0, 0), (0, RECEIVE), (0, 11), (FIRST_SGE + 1, 2), (3, 2)] {
             let mut head = good;
             head[at] = value;
             let rest = [0; REST_BYTES];

@@ -31,11 +31,25 @@ pub struct Done {
     pub result: Result<(WcOpcode, u64), (WcStatus, u32)>,
     /// Immediate data of a message.
     pub imm: Option<u32>,
+    /// The queue pair that sent a datagram.
+    pub source_qpn: Option<u32>,
+}
+
+impl Done {
+    /// Returns one without immediate data or sender.
+    #[must_use]
+    #[inline]
+    pub fn new(seq: u64, result: Result<(WcOpcode, u64), (WcStatus, u32)>) -> Self {
+        Self { seq, result, imm: None, source_qpn: None }
+    }
 }
 
 const SENT: u8 = 1;
 const RECEIVED: u8 = 2;
 const FAILED: u8 = 3;
+
+const HAS_IMM: u8 = 1;
+const HAS_SOURCE: u8 = 1 << 1;
 
 const OPCODES: [WcOpcode; 7] = [
     WcOpcode::Send,
@@ -85,6 +99,7 @@ impl Notice {
             Ok((opcode, bytes)) => {
                 out[1] = place(&OPCODES, &opcode).unwrap_or(0);
                 put(&mut out, 16, bytes.to_le_bytes());
+                put(&mut out, 24, done.source_qpn.unwrap_or(0).to_le_bytes());
             }
             Err((status, vendor_err)) => {
                 let general = STATUSES.len() as u8 - 1;
@@ -92,7 +107,9 @@ impl Notice {
                 put(&mut out, 24, vendor_err.to_le_bytes());
             }
         }
-        out[3] = u8::from(done.imm.is_some());
+        let flag = |set: bool, bit: u8| if set { bit } else { 0 };
+        let has_source = done.source_qpn.is_some() && done.result.is_ok();
+        out[3] = flag(done.imm.is_some(), HAS_IMM) | flag(has_source, HAS_SOURCE);
         put(&mut out, 28, done.imm.unwrap_or(0).to_le_bytes());
         out
     }
@@ -114,7 +131,9 @@ impl Notice {
         let done = Done {
             seq: u64::from_le_bytes(get(bytes, 8)),
             result,
-            imm: (bytes[3] & 1 != 0).then(|| u32::from_le_bytes(get(bytes, 28))),
+            imm: (bytes[3] & HAS_IMM != 0).then(|| u32::from_le_bytes(get(bytes, 28))),
+            source_qpn: (result.is_ok() && bytes[3] & HAS_SOURCE != 0)
+                .then(|| u32::from_le_bytes(get(bytes, 24))),
         };
         match bytes[0] {
             SENT => Some(Self { queue_pair, event: Event::Sent(done) }),
@@ -133,8 +152,9 @@ mod tests {
         let results = OPCODES.iter().map(|opcode| Ok((*opcode, u64::MAX)));
         let failures = STATUSES.iter().map(|status| Err((*status, 0xffff_ffff)));
         for result in results.chain(failures) {
-            for imm in [None, Some(0), Some(u32::MAX)] {
-                let done = Done { seq: 1 << 40, result, imm };
+            for number in [None, Some(0), Some(u32::MAX)] {
+                let source_qpn = number.filter(|_| result.is_ok());
+                let done = Done { imm: number, source_qpn, ..Done::new(1 << 40, result) };
                 for event in [Event::Sent(done), Event::Received(done), Event::Failed] {
                     let notice = Notice { queue_pair: 17, event };
                     assert_eq!(Notice::decode(&notice.encode()), Some(notice));

@@ -191,6 +191,9 @@ pub struct Rule {
     /// Most bytes of memory that one of them may have: memory chunks, and what it registers of its own.
     #[serde(default = "default_memory")]
     pub memory_bytes: u64,
+    /// They may send datagrams (UD) where the device does. What these bring to other hosts is granted by nobody there.
+    #[serde(default)]
+    pub datagrams: bool,
 }
 
 fn default_name() -> String {

@@ -13,7 +13,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 /// The version of this protocol. Others are refused.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 /// Most bytes of a message of an application.
 pub const REQUEST_BYTES: usize = 1024;
 /// Most bytes of a message of an agent: a status tells of applications and other agents.
@@ -82,10 +82,26 @@ pub enum Request {
         /// Its number.
         chunk: u32,
     },
-    /// A queue pair (RC).
+    /// An address handle.
+    CreateAh {
+        /// The protection domain.
+        pd: u32,
+        /// Address of the port, as [`Gid`] prints it.
+        gid: String,
+        /// As in [`Device`].
+        net: Option<(u16, u32, u32)>,
+    },
+    /// The end of an address handle.
+    DropAh {
+        /// Its number.
+        ah: u32,
+    },
+    /// A queue pair.
     CreateQp {
         /// The protection domain.
         pd: u32,
+        /// Of UD; else of RC.
+        datagrams: bool,
         /// Send requests.
         max_send_wr: u32,
         /// Receives.
@@ -105,7 +121,7 @@ pub enum Request {
     },
 }
 
-/// A transition of a queue pair of RC ([`QpTransition`]).
+/// A transition of a queue pair ([`QpTransition`]).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Transition {
@@ -133,6 +149,12 @@ pub enum Transition {
         /// Times; 7 is for ever.
         rnr_retry: u8,
     },
+    /// To INIT, of UD, with the Q_Key.
+    InitUd(u32),
+    /// To RTR, of UD.
+    RtrUd,
+    /// To RTS, of UD.
+    RtsUd,
     /// To SQD.
     Sqd,
     /// To the error state.
@@ -144,7 +166,7 @@ fn ns(time: Duration) -> u64 {
 }
 
 impl Transition {
-    /// Returns the transition as a message; `None` for one of another service.
+    /// Returns the transition as a message; `None` for one of a service that agents do not offer.
     #[must_use]
     pub fn of(transition: &QpTransition) -> Option<Self> {
         Some(match transition {
@@ -163,10 +185,10 @@ impl Transition {
             },
             QpTransition::ToSqd => Self::Sqd,
             QpTransition::ToErr => Self::Err,
-            QpTransition::ToInitUd { .. }
-            | QpTransition::ToRtrUc(_)
-            | QpTransition::ToRtrUd
-            | QpTransition::ToRtsUnreliable => return None,
+            QpTransition::ToInitUd { qkey } => Self::InitUd(*qkey),
+            QpTransition::ToRtrUd => Self::RtrUd,
+            QpTransition::ToRtsUnreliable => Self::RtsUd,
+            QpTransition::ToRtrUc(_) => return None,
         })
     }
 
@@ -193,6 +215,9 @@ impl Transition {
                     rnr_retry: *rnr_retry,
                 })
             }
+            Self::InitUd(qkey) => QpTransition::ToInitUd { qkey: *qkey },
+            Self::RtrUd => QpTransition::ToRtrUd,
+            Self::RtsUd => QpTransition::ToRtsUnreliable,
             Self::Sqd => QpTransition::ToSqd,
             Self::Err => QpTransition::ToErr,
         })
@@ -250,6 +275,11 @@ pub enum Reply {
         /// Address of the first byte, for both.
         addr: u64,
     },
+    /// To CreateAh.
+    Ah {
+        /// Its number.
+        ah: u32,
+    },
     /// To CreateQp.
     Created {
         /// Its number, by which the application names it: small, and given out again.
@@ -293,16 +323,19 @@ pub struct Device {
     pub data_in_order: bool,
     /// As in [`Caps`].
     pub writes_in_order: bool,
+    /// It has UD, and this application may use it.
+    pub datagrams: bool,
     /// Bits of [`Access`] that slices of memory chunks may have; none where there are no slices.
     pub slices: Option<u32>,
 }
 
 impl Device {
-    /// Describes a device for applications, without slices.
+    /// Describes a device for applications, without slices and datagrams.
     #[must_use]
     pub fn new(caps: &Caps, gid: Gid, net: Option<NetEnd>, most: u32) -> Self {
         Self {
             slices: None,
+            datagrams: false,
             gid: gid.to_string(),
             net: net.map(|net| (net.udp_port, net.path_mtu, net.extensions)),
             max_send_wr: most,
@@ -320,7 +353,7 @@ impl Device {
     #[must_use]
     pub fn caps(&self) -> Caps {
         Caps {
-            services: Services::RC,
+            services: if self.datagrams { Services::RC | Services::UD } else { Services::RC },
             max_send_wr: self.max_send_wr,
             max_recv_wr: self.max_recv_wr,
             max_sge: crate::entry::MAX_SGES as u32,

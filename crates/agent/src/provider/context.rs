@@ -1,5 +1,6 @@
 //! An open agent, protection domains, and what is made from them.
 use super::AgentOptions;
+use super::ah::AgentAh;
 use super::chunks::Place;
 use super::cq::{AgentChannel, AgentCq};
 use super::handles::{AgentContext, AgentPd};
@@ -175,7 +176,8 @@ impl Pd for AgentPd {
         check_qp(caps, &init)?;
         let (send_cq, recv_cq) = (self.cq(&init.send_cq)?, self.cq(&init.recv_cq)?);
         let (max_send_wr, max_recv_wr) = (init.max_send_wr, init.max_recv_wr);
-        let request = Request::CreateQp { pd: self.number(), max_send_wr, max_recv_wr };
+        let datagrams = init.service == Service::Ud;
+        let request = Request::CreateQp { pd: self.number(), datagrams, max_send_wr, max_recv_wr };
         let reply = self.link().call(&request, &[]).map_err(refused)?;
         let Reply::Created { queue_pair, endpoint } = reply else {
             return Err(refused(Link::misfit()));
@@ -187,9 +189,16 @@ impl Pd for AgentPd {
         Ok(Box::new(AgentQp::new(core, endpoint, self.clone())))
     }
 
-    /// Always refused: an agent offers no datagrams.
-    fn create_ah(&self, _: &PortAddr) -> Result<Arc<dyn Ah>, VerbsError> {
+    fn create_ah(&self, to: &PortAddr) -> Result<Arc<dyn Ah>, VerbsError> {
         let offered = self.link().caps.services;
-        Err(VerbsError::Service { asked: Service::Ud, offered })
+        if !offered.has(Service::Ud) {
+            return Err(VerbsError::Service { asked: Service::Ud, offered });
+        }
+        let net = to.net.map(|net| (net.udp_port, net.path_mtu, net.extensions));
+        let request = Request::CreateAh { pd: self.number(), gid: to.gid.to_string(), net };
+        let reply = self.link().call(&request, &[]).map_err(refused)?;
+        let Reply::Ah { ah } = reply else { return Err(refused(Link::misfit())) };
+        let made = AgentAh::of(ah, *to, self.clone());
+        Ok(Arc::new(made.ok_or_else(|| refused(Link::misfit()))?))
     }
 }

@@ -7,7 +7,7 @@ use crate::entry::{Event, Notice};
 use crate::pool::ApplicationEnd;
 use crate::protocol::{self, Device, Reply, Request, Transition, VERSION};
 use catchment_provider_shm::seqpacket::{self, Credentials};
-use catchment_verbs::provider::{CompletionQueue, EventQueue};
+use catchment_verbs::provider::{CompletionQueue, EventQueue, HandleTable};
 use catchment_verbs::sync::{Mutex, RwLock};
 use catchment_verbs::{AsyncEvent, Caps, Gid, QpState, VerbsError, event};
 use rustix::event::{PollFd, PollFlags};
@@ -36,6 +36,8 @@ pub(super) struct Link {
     pub(super) device: Device,
     pub(super) events: EventQueue,
     pub(super) pool: ApplicationEnd,
+    /// Address handles, by the agent's numbers: each with the number of its protection domain.
+    pub(super) ahs: HandleTable<u32>,
     /// Rung by the agent.
     bell: OwnedFd,
     socket: OwnedFd,
@@ -86,6 +88,7 @@ impl Link {
             device,
             events: EventQueue::new(MOST_EVENTS),
             pool: ApplicationEnd::new(pool, agent_bell)?,
+            ahs: HandleTable::new("address handles of a context", usize::MAX),
             bell,
             socket,
             calls: Mutex::new(()),

@@ -2,6 +2,7 @@
 //!
 //! Requests go into the request pool that the application shares with its agent, completions come out of
 //! it: no system call while both are awake. Creating, registering and connecting are messages to the agent.
+mod ah;
 mod chunks;
 mod context;
 mod cq;

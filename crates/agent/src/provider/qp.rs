@@ -1,16 +1,23 @@
 //! Queue pairs of an application.
+use super::ANSWER_TIMEOUT;
+use super::ah::RecentAh;
 use super::handles::AgentPd;
 use super::link::Link;
 use super::qp_core::{QpCore, WorkQueue};
 use crate::entry::{Data, Request, Work};
 use crate::protocol::{self, Reply, Transition};
 use catchment_verbs::provider::{check_rate, check_transition, post_each};
+use catchment_verbs::wait::{Backoff, BackoffPolicy};
 use catchment_verbs::{
     Endpoint, ModifyError, Payload, PostError, PostFailure, Qp, QpState, QpTransition, RateError,
     RecvWr, SendWr, Service,
 };
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+/// Looks before a thread sleeps that waits for the agent.
+const YIELDS: u32 = 64;
 
 /// The application's queue pair.
 pub(super) struct AgentQp {
@@ -18,28 +25,30 @@ pub(super) struct AgentQp {
     /// The device may begin with another packet number after a reset.
     endpoint: Endpoint,
     pd: AgentPd,
+    recent_ah: RecentAh,
 }
 
 impl AgentQp {
     pub(super) fn new(core: Arc<QpCore>, endpoint: Endpoint, pd: AgentPd) -> Self {
-        Self { core, endpoint, pd }
+        Self { core, endpoint, pd, recent_ah: RecentAh::default() }
     }
 
     /// Gives requests that were checked to the agent. The first of a batch is published last: the agent, which
-    /// looks for it, then finds them all, and does not take the lines away that are being filled.
+    /// looks for it, then finds them all, and does not take the lines away that are being filled. Returns the place of the
+    /// last one in the pool.
     #[inline]
     fn give<'a, W>(
         &self,
         queue: &WorkQueue,
         requests: &'a [W],
         of: impl Fn(&'a W) -> (u64, Work, Data, &'a [u8]),
-    ) {
+    ) -> Option<u64> {
         let (link, first) = (self.pd.link(), queue.posted.load(Ordering::Relaxed));
         // First, so that a completion finds them.
         for wr in requests {
             queue.note(of(wr).0);
         }
-        let mut given = 0;
+        let (mut given, mut last) = (0, None);
         while given < requests.len() && !link.is_dead() {
             let slots = link.pool.claim(requests.len() - given);
             let (begin, count) = (slots.start, (slots.end - slots.start) as usize);
@@ -54,18 +63,20 @@ impl AgentQp {
                 link.pool.give(n, &request, inline);
             }
             given += count;
+            last = Some(begin + count as u64 - 1);
         }
         if given < requests.len() {
             self.core.enter_error();
             link.flush_all();
         }
+        last
     }
 
     /// Returns how many requests of a list can be posted, and why the next one cannot.
     #[inline]
     fn count<W>(
         requests: &[W],
-        check: impl Fn(u64, &W) -> Result<(), PostFailure>,
+        mut check: impl FnMut(u64, &W) -> Result<(), PostFailure>,
     ) -> (usize, Result<(), PostError>) {
         let mut count = 0;
         let mut check = |wr: &W| check(count, wr).inspect(|()| count += 1);
@@ -73,15 +84,16 @@ impl AgentQp {
         (count as usize, result)
     }
 
-    fn give_sends(&self, requests: &[SendWr<'_>]) -> Result<(), PostError> {
-        let core = &self.core;
+    fn give_sends(&mut self, requests: &[SendWr<'_>]) -> Result<(), PostError> {
+        let Self { core, pd, recent_ah, .. } = self;
         let (state, outstanding) = (core.state.get(), core.sends.outstanding());
         let (count, result) = Self::count(requests, |before, wr| {
             core.limits.check_send(state, outstanding + before, wr)?;
+            wr.op.destination().map_or(Ok(()), |to| recent_ah.check(pd, to))?;
             let data = Data::of(&wr.payload);
             data.map(drop).ok_or(PostFailure::NotOffered("a payload of this length"))
         });
-        self.give(&core.sends, &requests[..count], |wr| {
+        self.give(&self.core.sends, &requests[..count], |wr| {
             let SendWr { op, signaled, fence, solicited, .. } = *wr;
             let work = Work::Send { op, signaled, fence, solicited };
             let inline = match wr.payload {
@@ -101,11 +113,33 @@ impl AgentQp {
             let data = Data::of_elements(wr.sges);
             data.map(drop).ok_or(PostFailure::NotOffered("a receive of these elements"))
         });
-        self.give(&core.receives, &requests[..count], |wr| {
+        let last = self.give(&core.receives, &requests[..count], |wr| {
             let data = Data::of_elements(wr.sges).unwrap_or(Data::Inline(0));
             (wr.wr_id, Work::Receive, data, &[])
         });
+        if let Some(last) = last.filter(|_| core.limits.service == Service::Ud) {
+            self.wait_for(last);
+        }
         result
+    }
+
+    /// Waits until the device has a receive: nobody sends a datagram again that comes before it. No longer than for an
+    /// answer of the agent.
+    fn wait_for(&self, n: u64) {
+        let link = self.pd.link();
+        link.pool.wake();
+        let (began, mut backoff) = (Instant::now(), Backoff::new(BackoffPolicy::default()));
+        for look in 0u32.. {
+            if link.pool.is_taken(n) || link.is_dead() || began.elapsed() > ANSWER_TIMEOUT {
+                return;
+            }
+            if look < YIELDS {
+                std::thread::yield_now();
+            } else {
+                // An agent rings for completions, and for nothing else.
+                std::thread::sleep(backoff.next_sleep());
+            }
+        }
     }
 
     /// After a batch: wakes the agent, and notices if it has died meanwhile.
@@ -142,7 +176,7 @@ impl Qp for AgentQp {
 
     fn modify(&mut self, transition: QpTransition) -> Result<(), ModifyError> {
         let (core, qpn) = (&self.core, self.core.qpn());
-        check_transition((qpn, Service::Rc), self.state(), &transition)?;
+        check_transition((qpn, core.limits.service), self.state(), &transition)?;
         let failed = |reason| ModifyError::Resources { qpn, what: "the agent", reason };
         let to = Transition::of(&transition).ok_or_else(|| failed(Link::misfit()))?;
         let before = core.state.get();

@@ -1,7 +1,7 @@
 //! What completions need of a queue pair: its state, and what is outstanding.
 use crate::entry::Done;
 use catchment_verbs::provider::{CompletionQueue, CqEntry, StateCell, WorkQueueCredits};
-use catchment_verbs::{Completion, Failure, Limits, QpState, Success, WcStatus};
+use catchment_verbs::{Completion, Failure, Limits, QpState, Service, Success, WcStatus};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -56,7 +56,10 @@ impl WorkQueue {
         }
         self.next.store(seq + 1, Ordering::Relaxed);
         let result = match done.result {
-            Ok((opcode, bytes)) => Ok(Success::plain(opcode, bytes).with_imm(done.imm)),
+            Ok((opcode, bytes)) => {
+                let success = Success::plain(opcode, bytes).with_imm(done.imm);
+                Ok(done.source_qpn.map_or(success, |qpn| success.from_qpn(qpn)))
+            }
             Err((status, vendor_err)) => Err(Failure { status, vendor_err }),
         };
         let solicited = self.is_receive || result.is_err();
@@ -73,7 +76,7 @@ impl WorkQueue {
         let (first, end) = (self.next.load(Ordering::Relaxed), self.posted.load(Ordering::Acquire));
         for seq in first..end {
             let result = Err((WcStatus::Flushed, 0));
-            self.complete(qpn, &Done { seq, result, imm: None });
+            self.complete(qpn, &Done::new(seq, result));
         }
     }
 
@@ -128,10 +131,21 @@ impl QpCore {
     }
 
     fn complete(&self, queue: &WorkQueue, done: &Done) -> bool {
-        if done.result.is_err() {
-            self.enter_error();
+        if let Err((status, _)) = done.result {
+            if self.limits.service == Service::Ud && !queue.is_receive {
+                self.stop_sending(status);
+            } else {
+                self.enter_error();
+            }
         }
         queue.complete(self.qpn(), done)
+    }
+
+    /// A datagram failed: the send queue stops, and receives go on. What is flushed says nothing new.
+    fn stop_sending(&self, status: WcStatus) {
+        if status != WcStatus::Flushed && self.state.get() == QpState::Rts {
+            self.state.set(QpState::Sqe);
+        }
     }
 
     pub(super) fn enter_error(&self) {

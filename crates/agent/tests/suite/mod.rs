@@ -41,7 +41,7 @@ pub(crate) fn bench(kind: &str, device: &str) -> Bench {
     let name = format!("conformance-{kind}-{}", std::process::id());
     AGENT.get_or_init(|| {
         let text = format!(
-            r#"{{"name": "{name}", "device": {device}, "applications": [{{"name": "suite", "memory_bytes": {MEMORY}}}]}}"#
+            r#"{{"name": "{name}", "device": {device}, "applications": [{{"name": "suite", "memory_bytes": {MEMORY}, "datagrams": true}}]}}"#
         );
         Agent::start(Policy::parse(&text).unwrap()).unwrap()
     });
@@ -110,7 +110,7 @@ pub(crate) fn two_agents_in(
 ) -> ([Agent; 2], [String; 2]) {
     let names = [0, 1].map(|host| format!("shared-{kind}-{host}-{}", std::process::id()));
     let start = |host: usize, dials: Vec<String>| {
-        let rule = |name: &str| serde_json::json!({ "name": name, "memory_bytes": MEMORY });
+        let rule = |name: &str| serde_json::json!({ "name": name, "memory_bytes": MEMORY, "datagrams": true });
         let rules = ["suite", "good", "bad"].map(rule);
         let mut policy = serde_json::json!({
             "name": names[host],

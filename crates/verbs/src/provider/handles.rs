@@ -2,7 +2,7 @@
 use super::full;
 use crate::VerbsError;
 use crate::sync::Mutex;
-use std::collections::HashMap;
+use std::collections::{HashMap, hash_map};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -68,6 +68,15 @@ impl<T> HandleTable<T> {
         Ok(handle)
     }
 
+    /// Adds an object under a number that somebody else gives out; `None` if another one has it.
+    pub fn add_as(&self, number: u32, object: T) -> Option<Arc<Handle<T>>> {
+        let mut handles = self.handles.lock();
+        let hash_map::Entry::Vacant(entry) = handles.all.entry(number) else { return None };
+        let handle = Arc::new(Handle { number, valid: AtomicBool::new(true), object });
+        entry.insert(Arc::clone(&handle));
+        Some(handle)
+    }
+
     /// Returns the object with this number.
     pub fn find(&self, number: u32) -> Option<Arc<Handle<T>>> {
         self.handles.lock().all.get(&number).map(Arc::clone)
@@ -97,5 +106,15 @@ mod tests {
         assert!(table.find(a.number()).is_none());
         let c = table.add('c').unwrap();
         assert!(![a.number(), b.number()].contains(&c.number()));
+    }
+
+    #[test]
+    fn a_number_that_somebody_else_gave_is_taken_once() {
+        let table = HandleTable::new("things", 2);
+        let a = table.add_as(70, 'a').unwrap();
+        assert!(table.add_as(70, 'b').is_none());
+        assert_eq!(table.find(70).unwrap().object, 'a');
+        table.remove(&a);
+        assert_eq!(table.add_as(70, 'b').unwrap().object, 'b');
     }
 }

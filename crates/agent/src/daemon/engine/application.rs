@@ -3,6 +3,7 @@ use super::Newcomer;
 use super::demand::Demand;
 use super::justitia::Seen;
 use crate::daemon::connection::Landed;
+use crate::daemon::paths::Paths;
 use crate::daemon::share::Regions;
 use crate::entry::{Event, Notice};
 use crate::pool::AgentEnd;
@@ -27,6 +28,7 @@ pub(super) struct Application {
     pub(super) seen: Seen,
     /// As shared queue pairs know them.
     pub(super) regions: Regions,
+    pub(super) paths: Paths,
     /// It got something since it was last woken.
     gave: bool,
 }
@@ -46,6 +48,7 @@ impl Application {
             demand,
             seen: Seen::default(),
             regions,
+            paths: Paths::default(),
             gave: false,
         }
     }

@@ -44,6 +44,16 @@ impl Engine {
                 let _ = reply.send(());
             }
             Command::RemoveRegion(key, lkey, reply) => self.remove_region(key, lkey, &reply),
+            Command::AddPath(key, pd, ah, reply) => {
+                if let Some(owner) = self.owner(key) {
+                    owner.paths.add(pd, ah);
+                }
+                let _ = reply.send(());
+            }
+            Command::RemovePath(key, handle, reply) => {
+                self.remove_path(key, handle);
+                let _ = reply.send(());
+            }
             Command::BreakSharedQps => self.shared_qps.break_all(),
             Command::SharedQp(host, number, qp, inbox) => {
                 self.add_shared_qp((host, number), qp, inbox);
@@ -52,9 +62,7 @@ impl Engine {
                 let _ = reply.send(self.remove_qp(key, queue_pair));
             }
             Command::Memory(key, (bytes, chunks), registrations) => {
-                let application =
-                    self.keys.get(&key).and_then(|at| self.applications[*at].as_mut());
-                if let Some(application) = application {
+                if let Some(application) = self.owner(key) {
                     application.account.memory_bytes = bytes;
                     application.account.memory_chunks = chunks;
                     application.account.registrations += registrations;
@@ -66,6 +74,20 @@ impl Engine {
                 let _ = reply.send((self.accounts(), self.steps.processor(), self.decided_ns));
             }
             Command::Stop => self.stopped = true,
+        }
+    }
+
+    fn owner(&mut self, key: u64) -> Option<&mut Application> {
+        self.keys.get(&key).and_then(|at| self.applications[*at].as_mut())
+    }
+
+    /// Forgets an address handle; datagrams that were given before have it until they are gone.
+    fn remove_path(&mut self, key: u64, handle: u32) {
+        if let Some(owner) = self.keys.get(&key).copied() {
+            self.take(owner, SLOTS as usize);
+        }
+        if let Some(owner) = self.owner(key) {
+            owner.paths.remove(handle);
         }
     }
 
@@ -251,17 +273,14 @@ impl Engine {
                 connection.part_if_told();
             }
             Some(QpTransition::ToInit { access }) => connection.access = access,
-            Some(QpTransition::ToRts(_) | QpTransition::ToErr) => {
+            Some(QpTransition::ToRts(_) | QpTransition::ToRtsUnreliable | QpTransition::ToErr) => {
                 connection.note_patience(&transition);
                 for (bytes, splits) in connection.release() {
                     self.scheduler.push(id, bytes, splits);
                 }
             }
             Some(
-                QpTransition::ToInitUd { .. }
-                | QpTransition::ToRtrUc(_)
-                | QpTransition::ToRtrUd
-                | QpTransition::ToRtsUnreliable,
+                QpTransition::ToInitUd { .. } | QpTransition::ToRtrUc(_) | QpTransition::ToRtrUd,
             )
             | None => {}
         }

@@ -26,7 +26,7 @@ use crate::protocol::{Account, Processor};
 use crate::scheduler::{ConnectionId, Scheduler};
 use agreed::Agreed;
 use application::Application;
-use catchment_verbs::{AsyncEvent, Completion, Cq, Qp, QpTransition, event};
+use catchment_verbs::{Ah, AsyncEvent, Completion, Cq, Qp, QpTransition, event};
 use justitia::Justitia;
 use rustix::event::{PollFd, PollFlags};
 use std::collections::BTreeMap;
@@ -76,6 +76,10 @@ pub(super) enum Command {
     AddRegion(u64, u32, Region, Sender<()>),
     /// Its end. Nothing is answered: the sender is dropped when no peer gives anything more to it.
     RemoveRegion(u64, u32, Sender<()>),
+    /// An address handle of a protection domain.
+    AddPath(u64, u32, Arc<dyn Ah>, Sender<()>),
+    /// Its end, after all requests that were given before.
+    RemovePath(u64, u32, Sender<()>),
     /// A connection gives nothing more to shared queue pairs: it is about to end. The sender is dropped when nothing
     /// of it is on its way.
     StopSharing(u64, u32, Sender<()>),

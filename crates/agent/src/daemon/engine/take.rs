@@ -74,9 +74,15 @@ fn accept(
             connection.count(&mut application.outstanding);
             Ok(())
         }
-        Work::Send { .. } => {
+        Work::Send { op, .. } => {
+            if !op.exists_on(connection.service) {
+                let service = connection.service;
+                return Err(format!("{op:?} is no operation of {service}, which it asks of it"));
+            }
+            let path = application.paths.of(&op, connection.pd);
+            let path = path.map_err(|ah| format!("address handle {ah} is not one of its own"))?;
             application.account.requests += 1;
-            let shape = connection.ask(&request, application.end.rest()).map_err(too_many)?;
+            let shape = connection.ask(&request, application.end.rest(), path).map_err(too_many)?;
             if let Some((bytes, splits)) = shape {
                 scheduler.push(connection.id, bytes, splits);
             }

@@ -1,0 +1,31 @@
+//! The address handles of an application: the ways of its datagrams.
+use catchment_verbs::{Ah, SendOp};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// See the module. By their numbers at the device, each with its protection domain, by the application's number.
+#[derive(Default)]
+pub(super) struct Paths(BTreeMap<u32, (u32, Arc<dyn Ah>)>);
+
+impl Paths {
+    /// Adds one of a protection domain.
+    pub(super) fn add(&mut self, pd: u32, ah: Arc<dyn Ah>) {
+        self.0.insert(ah.handle(), (pd, ah));
+    }
+
+    /// Removes the one of this number.
+    pub(super) fn remove(&mut self, handle: u32) {
+        self.0.remove(&handle);
+    }
+
+    /// Returns the way of a datagram of this protection domain; none for what is no datagram.
+    ///
+    /// # Errors
+    /// The number of the address handle that it names, when that is not one of the domain.
+    #[inline]
+    pub(super) fn of(&self, op: &SendOp, pd: u32) -> Result<Option<Arc<dyn Ah>>, u32> {
+        let Some(to) = op.destination() else { return Ok(None) };
+        let known = self.0.get(&to.ah).filter(|(domain, _)| *domain == pd);
+        known.map(|(_, ah)| Some(Arc::clone(ah))).ok_or(to.ah)
+    }
+}
