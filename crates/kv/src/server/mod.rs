@@ -20,11 +20,14 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::time::{Instant, timeout_at};
 
 /// Groups of the first table, as a power of two.
 const FIRST_LOG2_GROUPS: u32 = 7;
 /// Words that are moved before other work has a turn.
 const MOVES: usize = 2048;
+/// Time between two questions that nobody waits for: each takes a message of every client, and a processor that clients share.
+const PERIOD: Duration = Duration::from_millis(10);
 /// Connections that make their handshake at a time.
 const HANDSHAKES: usize = 256;
 
@@ -143,12 +146,22 @@ async fn accept(shared: &Arc<Shared>, listener: StreamListener) {
 
 /// Moves words to a larger table, and asks clients what lets memory be used again.
 async fn keep(shared: &Shared) {
+    let (mut due, mut is_late) = (Instant::now(), true);
     loop {
-        shared.attend.notified().await;
+        if is_late {
+            shared.attend.notified().await;
+        } else {
+            let _ = timeout_at(due, shared.attend.notified()).await;
+        }
         while shared.books.lock().grow(&shared.memory, MOVES) {
             tokio::task::yield_now().await;
         }
-        shared.books.lock().ask(&shared.memory);
+        let mut books = shared.books.lock();
+        let now = Instant::now();
+        is_late = now >= due;
+        if (is_late || books.store.is_pressed()) && books.ask(&shared.memory) {
+            (due, is_late) = (now + PERIOD, false);
+        }
     }
 }
 
@@ -158,15 +171,19 @@ impl Books {
         (0..moves).all(|_| self.store.grow(memory))
     }
 
-    fn ask(&mut self, memory: &OwnMemory) {
+    /// Asks the next question, if there is one; returns whether there is.
+    fn ask(&mut self, memory: &OwnMemory) -> bool {
+        let mut has_asked = false;
         while let Some(question) = self.store.ask(memory) {
+            has_asked = true;
             let (epoch, table) = (question.epoch, question.table.encode());
             for tell in self.tell.values() {
                 let _ = tell.send(FromServer::Question { epoch, table });
             }
             if !self.tell.is_empty() {
-                return;
+                break;
             }
         }
+        has_asked
     }
 }

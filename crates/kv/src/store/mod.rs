@@ -132,6 +132,8 @@ pub struct Store {
     lost: Vec<u32>,
     wants_sweep: bool,
     wants_growth: bool,
+    /// A client waits for a block, or a table for its end.
+    is_pressed: bool,
 }
 
 impl Store {
@@ -158,6 +160,7 @@ impl Store {
             lost: Vec::new(),
             wants_sweep: false,
             wants_growth: false,
+            is_pressed: false,
         })
     }
 
@@ -230,6 +233,7 @@ impl Store {
             || !self.waiting.is_empty()
             || self.wants_sweep
             || self.migration.is_some();
+        self.is_pressed |= is_near;
         Err(if is_near { NoBlock::Later } else { NoBlock::Full })
     }
 
@@ -285,6 +289,12 @@ impl Store {
 
 /// Questions.
 impl Store {
+    /// Returns whether somebody waits for the next question: each takes a message of every client, so others may come less
+    /// often.
+    pub fn is_pressed(&self) -> bool {
+        self.is_pressed || self.wants_sweep
+    }
+
     /// Returns the next question, if there is a reason for one and none is unanswered. It goes to every client.
     pub fn ask(&mut self, memory: &dyn Memory) -> Option<Question> {
         let sweeps = self.wants_sweep && self.migration.is_none();
@@ -293,6 +303,7 @@ impl Store {
         }
         self.epoch += 1;
         self.is_asking = true;
+        self.is_pressed = false;
         self.asked = std::mem::take(&mut self.waiting);
         if sweeps {
             self.wants_sweep = false;
@@ -368,6 +379,7 @@ impl Store {
                 let to = migration.to;
                 self.migration = None;
                 self.waiting.push(Garbage::Table(self.table));
+                self.is_pressed = true;
                 self.table = to;
                 self.wants_growth = self.is_crowded();
             }
