@@ -170,14 +170,14 @@ impl Connection {
         *outstanding = *outstanding + now - std::mem::replace(&mut self.counted, now);
     }
 
-    /// Takes a request of the send queue, with its inline data and, of a datagram, its path; returns its length and
+    /// Takes a request of the send queue, with its inline data and, of a datagram, its address handle; returns its length and
     /// whether it can be split, or nothing if it is held back.
     #[inline]
     pub(super) fn ask(
         &mut self,
         request: &Request,
         inline: &[u8],
-        path: Option<Arc<dyn Ah>>,
+        ah: Option<Arc<dyn Ah>>,
     ) -> Result<Option<(u64, bool)>, TooMany> {
         let Work::Send { op, signaled, fence, solicited } = request.work else { return Ok(None) };
         let outstanding = self.sends.len() + self.held.len() + self.unfinished;
@@ -186,8 +186,8 @@ impl Connection {
         }
         let (seq, data) = (request.seq, request.data);
         let inline = data.is_inline().then(|| self.keep(inline));
-        let _path = path;
-        let send = Send { seq, op, signaled, fence, solicited, data, inline, _path, failed: false };
+        let _ah = ah;
+        let send = Send { seq, op, signaled, fence, solicited, data, inline, _ah, failed: false };
         if self.holds {
             self.held.push_back(send);
             return Ok(None);

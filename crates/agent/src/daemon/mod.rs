@@ -1,4 +1,5 @@
 //! The agent: it owns the queue pairs and the registrations of the applications of a host.
+mod address_handles;
 mod checks;
 mod connection;
 mod engine;
@@ -10,7 +11,6 @@ mod memory_chunks;
 mod messages;
 mod monitor;
 mod own;
-mod paths;
 mod send;
 mod share;
 mod shared;

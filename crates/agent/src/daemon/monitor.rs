@@ -35,7 +35,7 @@ const MOST_REQUESTS: u32 = 1 << 12;
 // The agents of peers keep all receives that are told of.
 const _: () = assert!(MOST_REQUESTS < crate::matching::AHEAD);
 const MOST_PDS: usize = 1 << 8;
-const MOST_PATHS: usize = 1 << 12;
+const MOST_AHS: usize = 1 << 12;
 
 /// An application that has said Hello.
 pub(super) struct Monitor<'a> {
@@ -52,7 +52,7 @@ pub(super) struct Monitor<'a> {
     pub(super) slices: Option<Access>,
     queue_pairs: BTreeMap<u32, Known>,
     /// Its address handles.
-    paths: BTreeSet<u32>,
+    ahs: BTreeSet<u32>,
 }
 
 /// A queue pair: sends, receives, and its number at the device.
@@ -196,7 +196,7 @@ fn admit<'a>(
         memory: Memory::default(),
         slices,
         queue_pairs: BTreeMap::new(),
-        paths: BTreeSet::new(),
+        ahs: BTreeSet::new(),
     };
     if let Err(error) = protocol::send(fd.as_fd(), &welcome, &descriptors) {
         monitor.leave();
@@ -316,8 +316,8 @@ impl Monitor<'_> {
             Request::DropChunk { chunk } => self.drop_chunk(chunk),
             Request::CreateAh { pd, gid, net } => self.create_ah(pd, &gid, net),
             Request::DropAh { ah } => {
-                if self.paths.remove(&ah) {
-                    ask(self.shared, |reply| Command::RemovePath(self.key, ah, reply));
+                if self.ahs.remove(&ah) {
+                    ask(self.shared, |reply| Command::RemoveAh(self.key, ah, reply));
                 }
                 Ok(Reply::Done)
             }
@@ -357,8 +357,8 @@ impl Monitor<'_> {
         if !offered.has(Service::Ud) {
             return Err(format!("this application may use {offered}, and no datagrams"));
         }
-        if self.paths.len() >= MOST_PATHS {
-            return Err(format!("an application has at most {MOST_PATHS} address handles"));
+        if self.ahs.len() >= MOST_AHS {
+            return Err(format!("an application has at most {MOST_AHS} address handles"));
         }
         let domain = self.pds.get(&pd).ok_or("no such protection domain")?;
         let gid = gid.parse().map_err(|_| "the address of the port is no GID")?;
@@ -370,9 +370,9 @@ impl Monitor<'_> {
         });
         let made = domain.create_ah(&PortAddr { gid, net }).map_err(|error| error.to_string())?;
         let ah = made.handle();
-        let added = ask(self.shared, |reply| Command::AddPath(self.key, pd, made, reply));
+        let added = ask(self.shared, |reply| Command::AddAh(self.key, pd, made, reply));
         added.ok_or("the agent ends")?;
-        self.paths.insert(ah);
+        self.ahs.insert(ah);
         Ok(Reply::Ah { ah })
     }
 

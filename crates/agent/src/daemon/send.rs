@@ -14,8 +14,8 @@ pub(super) struct Send {
     pub(super) solicited: bool,
     pub(super) data: Data,
     pub(super) inline: Option<Buffer>,
-    /// The way of a datagram, which its application may end before the device has it.
-    pub(super) _path: Option<Arc<dyn Ah>>,
+    /// Of a datagram; its application may end it before the device has the request.
+    pub(super) _ah: Option<Arc<dyn Ah>>,
     /// A part of it failed, and the application knows.
     pub(super) failed: bool,
 }

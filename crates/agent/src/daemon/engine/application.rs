@@ -2,8 +2,8 @@
 use super::Newcomer;
 use super::demand::Demand;
 use super::justitia::Seen;
+use crate::daemon::address_handles::AddressHandles;
 use crate::daemon::connection::Landed;
-use crate::daemon::paths::Paths;
 use crate::daemon::share::Regions;
 use crate::entry::{Event, Notice};
 use crate::pool::AgentEnd;
@@ -28,7 +28,7 @@ pub(super) struct Application {
     pub(super) seen: Seen,
     /// As shared queue pairs know them.
     pub(super) regions: Regions,
-    pub(super) paths: Paths,
+    pub(super) ahs: AddressHandles,
     /// It got something since it was last woken.
     gave: bool,
 }
@@ -48,7 +48,7 @@ impl Application {
             demand,
             seen: Seen::default(),
             regions,
-            paths: Paths::default(),
+            ahs: AddressHandles::default(),
             gave: false,
         }
     }

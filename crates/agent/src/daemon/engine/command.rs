@@ -44,14 +44,14 @@ impl Engine {
                 let _ = reply.send(());
             }
             Command::RemoveRegion(key, lkey, reply) => self.remove_region(key, lkey, &reply),
-            Command::AddPath(key, pd, ah, reply) => {
+            Command::AddAh(key, pd, ah, reply) => {
                 if let Some(owner) = self.owner(key) {
-                    owner.paths.add(pd, ah);
+                    owner.ahs.add(pd, ah);
                 }
                 let _ = reply.send(());
             }
-            Command::RemovePath(key, handle, reply) => {
-                self.remove_path(key, handle);
+            Command::RemoveAh(key, handle, reply) => {
+                self.remove_ah(key, handle);
                 let _ = reply.send(());
             }
             Command::BreakSharedQps => self.shared_qps.break_all(),
@@ -82,12 +82,12 @@ impl Engine {
     }
 
     /// Forgets an address handle; datagrams that were given before have it until they are gone.
-    fn remove_path(&mut self, key: u64, handle: u32) {
+    fn remove_ah(&mut self, key: u64, handle: u32) {
         if let Some(owner) = self.keys.get(&key).copied() {
             self.take(owner, SLOTS as usize);
         }
         if let Some(owner) = self.owner(key) {
-            owner.paths.remove(handle);
+            owner.ahs.remove(handle);
         }
     }
 

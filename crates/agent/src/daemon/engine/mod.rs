@@ -77,9 +77,9 @@ pub(super) enum Command {
     /// Its end. Nothing is answered: the sender is dropped when no peer gives anything more to it.
     RemoveRegion(u64, u32, Sender<()>),
     /// An address handle of a protection domain.
-    AddPath(u64, u32, Arc<dyn Ah>, Sender<()>),
+    AddAh(u64, u32, Arc<dyn Ah>, Sender<()>),
     /// Its end, after all requests that were given before.
-    RemovePath(u64, u32, Sender<()>),
+    RemoveAh(u64, u32, Sender<()>),
     /// A connection gives nothing more to shared queue pairs: it is about to end. The sender is dropped when nothing
     /// of it is on its way.
     StopSharing(u64, u32, Sender<()>),

@@ -79,10 +79,10 @@ fn accept(
                 let service = connection.service;
                 return Err(format!("{op:?} is no operation of {service}, which it asks of it"));
             }
-            let path = application.paths.of(&op, connection.pd);
-            let path = path.map_err(|ah| format!("address handle {ah} is not one of its own"))?;
+            let ah = application.ahs.of(&op, connection.pd);
+            let ah = ah.map_err(|ah| format!("address handle {ah} is not one of its own"))?;
             application.account.requests += 1;
-            let shape = connection.ask(&request, application.end.rest(), path).map_err(too_many)?;
+            let shape = connection.ask(&request, application.end.rest(), ah).map_err(too_many)?;
             if let Some((bytes, splits)) = shape {
                 scheduler.push(connection.id, bytes, splits);
             }

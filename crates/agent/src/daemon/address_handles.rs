@@ -1,13 +1,13 @@
-//! The address handles of an application: the ways of its datagrams.
+//! The address handles of an application, for its datagrams.
 use catchment_verbs::{Ah, SendOp};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// See the module. By their numbers at the device, each with its protection domain, by the application's number.
 #[derive(Default)]
-pub(super) struct Paths(BTreeMap<u32, (u32, Arc<dyn Ah>)>);
+pub(super) struct AddressHandles(BTreeMap<u32, (u32, Arc<dyn Ah>)>);
 
-impl Paths {
+impl AddressHandles {
     /// Adds one of a protection domain.
     pub(super) fn add(&mut self, pd: u32, ah: Arc<dyn Ah>) {
         self.0.insert(ah.handle(), (pd, ah));
@@ -18,10 +18,10 @@ impl Paths {
         self.0.remove(&handle);
     }
 
-    /// Returns the way of a datagram of this protection domain; none for what is no datagram.
+    /// Returns the address handle of a datagram of this protection domain; none for what is no datagram.
     ///
     /// # Errors
-    /// The number of the address handle that it names, when that is not one of the domain.
+    /// Its number, when the domain has none of it.
     #[inline]
     pub(super) fn of(&self, op: &SendOp, pd: u32) -> Result<Option<Arc<dyn Ah>>, u32> {
         let Some(to) = op.destination() else { return Ok(None) };
