@@ -13,8 +13,8 @@ use crate::protocol::{self, Account, Device, Reply, Request, Transition, VERSION
 use catchment_provider_shm::seqpacket::Credentials;
 use catchment_verbs::provider::{check_limit, check_qp};
 use catchment_verbs::{
-    Access, Caps, Context, Cq, ModifyError, NetEnd, Pd, PortAddr, QpInit, QpState, QpTransition,
-    RtrAttr, Service, event,
+    Access, Caps, Context, Cq, ModifyError, Pd, PortAddr, QpInit, QpState, QpTransition, RtrAttr,
+    Service, event,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -352,7 +352,7 @@ impl Monitor<'_> {
         Ok(Reply::Pd { pd: self.numbers })
     }
 
-    fn create_ah(&mut self, pd: u32, gid: &str, net: Option<(u16, u32, u32)>) -> Answer {
+    fn create_ah(&mut self, pd: u32, gid: &str, net: Option<protocol::Net>) -> Answer {
         let offered = self.caps.services;
         if !offered.has(Service::Ud) {
             return Err(format!("this application may use {offered}, and no datagrams"));
@@ -362,12 +362,7 @@ impl Monitor<'_> {
         }
         let domain = self.pds.get(&pd).ok_or("no such protection domain")?;
         let gid = gid.parse().map_err(|_| "the address of the port is no GID")?;
-        let net = net.map(|(udp_port, path_mtu, extensions)| NetEnd {
-            udp_port,
-            path_mtu,
-            extensions,
-            key: None,
-        });
+        let net = net.map(protocol::net_end);
         let made = domain.create_ah(&PortAddr { gid, net }).map_err(|error| error.to_string())?;
         let ah = made.handle();
         let added = ask(self.shared, |reply| Command::AddAh(self.key, pd, made, reply));

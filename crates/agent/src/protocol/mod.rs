@@ -21,6 +21,21 @@ pub const REPLY_BYTES: usize = 1 << 16;
 /// Most applications that one message tells of.
 pub const ACCOUNTS: usize = 32;
 
+/// UDP port, path MTU and extensions of a port that has packets.
+pub type Net = (u16, u32, u32);
+
+/// Returns a port as messages have it.
+#[must_use]
+pub fn net_of(end: NetEnd) -> Net {
+    (end.udp_port, end.path_mtu, end.extensions)
+}
+
+/// Returns the port of a message.
+#[must_use]
+pub fn net_end((udp_port, path_mtu, extensions): Net) -> NetEnd {
+    NetEnd { udp_port, path_mtu, extensions, key: None }
+}
+
 /// What an application asks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "what", rename_all = "kebab-case", deny_unknown_fields)]
@@ -89,7 +104,7 @@ pub enum Request {
         /// Address of the port, as [`Gid`] prints it.
         gid: String,
         /// As in [`Device`].
-        net: Option<(u16, u32, u32)>,
+        net: Option<Net>,
     },
     /// The end of an address handle.
     DropAh {
@@ -307,8 +322,8 @@ pub enum Reply {
 pub struct Device {
     /// Address of its port, as [`Gid`] prints it.
     pub gid: String,
-    /// UDP port, path MTU and extensions, where there are packets.
-    pub net: Option<(u16, u32, u32)>,
+    /// Where there are packets.
+    pub net: Option<Net>,
     /// As in [`Caps`].
     pub max_send_wr: u32,
     /// As in [`Caps`].
@@ -337,7 +352,7 @@ impl Device {
             slices: None,
             datagrams: false,
             gid: gid.to_string(),
-            net: net.map(|net| (net.udp_port, net.path_mtu, net.extensions)),
+            net: net.map(net_of),
             max_send_wr: most,
             max_recv_wr: caps.max_recv_wr.min(most),
             max_message_bytes: caps.max_message_bytes,

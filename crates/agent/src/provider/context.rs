@@ -45,8 +45,7 @@ impl Context for AgentContext {
     }
 
     fn net(&self) -> Option<NetEnd> {
-        let (udp_port, path_mtu, extensions) = self.link().device.net?;
-        Some(NetEnd { udp_port, path_mtu, extensions, key: None })
+        self.link().device.net.map(protocol::net_end)
     }
 
     fn alloc_pd(&self) -> Result<Arc<dyn Pd>, VerbsError> {
@@ -194,7 +193,7 @@ impl Pd for AgentPd {
         if !offered.has(Service::Ud) {
             return Err(VerbsError::Service { asked: Service::Ud, offered });
         }
-        let net = to.net.map(|net| (net.udp_port, net.path_mtu, net.extensions));
+        let net = to.net.map(protocol::net_of);
         let request = Request::CreateAh { pd: self.number(), gid: to.gid.to_string(), net };
         let reply = self.link().call(&request, &[]).map_err(refused)?;
         let Reply::Ah { ah } = reply else { return Err(refused(Link::misfit())) };

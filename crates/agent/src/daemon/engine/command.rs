@@ -77,15 +77,20 @@ impl Engine {
         }
     }
 
-    fn owner(&mut self, key: u64) -> Option<&mut Application> {
+    pub(super) fn owner(&mut self, key: u64) -> Option<&mut Application> {
         self.keys.get(&key).and_then(|at| self.applications[*at].as_mut())
+    }
+
+    /// Takes all requests that an application has given so far.
+    pub(super) fn take_all(&mut self, key: u64) {
+        if let Some(owner) = self.keys.get(&key).copied() {
+            self.take(owner, SLOTS as usize);
+        }
     }
 
     /// Forgets an address handle; datagrams that were given before have it until they are gone.
     fn remove_ah(&mut self, key: u64, handle: u32) {
-        if let Some(owner) = self.keys.get(&key).copied() {
-            self.take(owner, SLOTS as usize);
-        }
+        self.take_all(key);
         if let Some(owner) = self.owner(key) {
             owner.ahs.remove(handle);
         }
@@ -204,9 +209,7 @@ impl Engine {
 
     /// Lends a queue pair, when whoever has it has put it back.
     fn lend(&mut self, key: u64, queue_pair: u32, reply: Sender<Option<OwnQp>>) {
-        if let Some(owner) = self.keys.get(&key).copied() {
-            self.take(owner, SLOTS as usize);
-        }
+        self.take_all(key);
         let Some(connection) = self.find(key, queue_pair) else {
             let _ = reply.send(None);
             return;

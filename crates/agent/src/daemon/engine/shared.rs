@@ -7,7 +7,6 @@ use crate::daemon::inbox::Inbox;
 use crate::daemon::share::{Region, Stage};
 use crate::peer::message::RemoteRegion;
 use crate::peer::{Change, Local, Sharing};
-use crate::pool::SLOTS;
 use crate::scheduler::ConnectionId;
 use catchment_verbs::{Access, Completion, Qp, Success, WcOpcode};
 use std::sync::mpsc::{Sender, channel};
@@ -243,8 +242,8 @@ impl Engine {
     pub(super) fn answer_key(&mut self, at: Local, host: u32, rkey: u32) {
         let Some(connection) = self.find_local(at) else { return };
         let (qpn, pd, access) = (connection.qpn, connection.pd, connection.access);
-        let owner = self.keys.get(&at.key).and_then(|at| self.applications[*at].as_mut());
-        let mut regions = owner.into_iter().flat_map(|owner| owner.regions.values_mut());
+        let mut regions =
+            self.owner(at.key).into_iter().flat_map(|owner| owner.regions.values_mut());
         let region = regions.find(|region| region.rkey == rkey && region.pd == pd);
         let region = region.map(|region| {
             region.told.insert(host);
@@ -279,8 +278,7 @@ impl Engine {
     }
 
     pub(super) fn add_region(&mut self, key: u64, lkey: u32, region: Region) {
-        let owner = self.keys.get(&key).and_then(|at| self.applications[*at].as_mut());
-        if let Some(owner) = owner {
+        if let Some(owner) = self.owner(key) {
             owner.regions.insert(lkey, region);
         }
     }
@@ -288,12 +286,10 @@ impl Engine {
     /// Takes a region out. `reply` is dropped when no peer gives anything more to it; the device keeps it as long as
     /// it needs it.
     pub(super) fn remove_region(&mut self, key: u64, lkey: u32, reply: &Sender<()>) {
-        if let Some(owner) = self.keys.get(&key).copied() {
-            // Receives that came before lead to a region that there was.
-            self.take(owner, SLOTS as usize);
-        }
-        let owner = self.keys.get(&key).and_then(|at| self.applications[*at].as_mut());
-        let Some(region) = owner.and_then(|owner| owner.regions.remove(&lkey)) else { return };
+        // Receives that came before lead to a region that there was.
+        self.take_all(key);
+        let gone = self.owner(key).and_then(|owner| owner.regions.remove(&lkey));
+        let Some(region) = gone else { return };
         for host in &region.told {
             let (host, rkey, reply) = (*host, region.rkey, reply.clone());
             self.say(Sharing::Revoke { host, rkey, reply });
