@@ -3,14 +3,17 @@
 mod suite;
 
 use catchment_agent::policy::Policy;
-use catchment_agent::protocol::Processor;
+use catchment_agent::protocol::{self, Processor, Reply, Request};
 use catchment_agent::{Agent, Inquiry};
 use catchment_conformance::{ALL, eventually, wait_some};
 use catchment_probe::load::{did, scaled};
+use catchment_provider_shm::seqpacket;
 use catchment_verbs::{
     Context, Cq, Mr, Payload, Pd, Qp, QpInit, RemoteAddr, RtrAttr, RtsAttr, SendOp, SendWr, Sge,
 };
+use std::os::fd::AsFd as _;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use suite::{ROCE, open, peer, two_agents};
 
 /// Requests under way.
@@ -126,7 +129,8 @@ fn agent_alone(kind: &str) -> (Agent, String) {
     (Agent::start(Policy::parse(&text).unwrap()).unwrap(), name)
 }
 
-/// Issue 16: beyond 136 applications an agent's status did not fit a message, and could not be had.
+/// Issue 16: beyond 136 applications an agent's status did not fit a message, and beyond some 500 its messages no socket:
+/// it could not be had.
 #[test]
 fn issue_16_an_agent_tells_of_many_applications() {
     const COUNT: usize = 150;
@@ -136,6 +140,23 @@ fn issue_16_an_agent_tells_of_many_applications() {
     for _ in 0..2 {
         assert_eq!(inquiry.ask().unwrap().applications.len(), COUNT);
     }
+    // Who reads later has no less: each answer waits for room.
+    const QUESTIONS: usize = 40;
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let asker = seqpacket::connect(&protocol::address(&name).unwrap(), deadline).unwrap();
+    for _ in 0..QUESTIONS {
+        protocol::send(asker.as_fd(), &Request::Status, &[]).unwrap();
+    }
+    let (mut answers, mut told) = (0, 0);
+    while answers < QUESTIONS {
+        let reply = protocol::receive(asker.as_fd(), protocol::REPLY_BYTES, deadline);
+        let reply: Reply = reply.unwrap().expect("the agent stays").0;
+        answers += usize::from(matches!(reply, Reply::Status { .. }));
+        if let Reply::Accounts { applications } | Reply::Status { applications, .. } = reply {
+            told += applications.len();
+        }
+    }
+    assert_eq!(told, QUESTIONS * COUNT);
     drop(all);
     eventually("none is left", || inquiry.ask().unwrap().applications.is_empty());
 }

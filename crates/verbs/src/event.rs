@@ -47,9 +47,21 @@ pub fn timespec(duration: Duration) -> Timespec {
 /// # Errors
 /// Those of poll(2), except interruptions.
 pub fn wait_readable(fd: BorrowedFd<'_>, deadline: Instant) -> io::Result<bool> {
+    wait_for(fd, PollFlags::IN, deadline)
+}
+
+/// Waits until a descriptor takes more, or the deadline; returns whether it does.
+///
+/// # Errors
+/// Those of poll(2).
+pub fn wait_writable(fd: BorrowedFd<'_>, deadline: Instant) -> io::Result<bool> {
+    wait_for(fd, PollFlags::OUT, deadline)
+}
+
+fn wait_for(fd: BorrowedFd<'_>, flags: PollFlags, deadline: Instant) -> io::Result<bool> {
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
-        let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
+        let mut fds = [PollFd::from_borrowed_fd(fd, flags)];
         match rustix::event::poll(&mut fds, Some(&timespec(left))) {
             Ok(0) => return Ok(false),
             Ok(_) => return Ok(true),

@@ -19,6 +19,7 @@ mod shared_qp;
 #[allow(clippy::unwrap_used, reason = "a panic is how a test reports")]
 mod shared_qp_tests;
 mod shared_qps;
+mod status;
 
 use crate::peer::{Change, PeerError, PeerSecurity, Peers, SlotNews, Wiring};
 use crate::policy::{Below, Mode, Policy, PolicyError};

@@ -4,9 +4,10 @@ use super::connection::NewQp;
 use super::engine::{Command, Newcomer};
 use super::holdings::{Memory, rights_of_slices};
 use super::own::OwnQp;
+use super::status::tell;
 use super::{Shared, forever};
 use crate::entry::{MAX_INLINE_BYTES, MAX_SGES};
-use crate::peer::{Change, Local, Peers, Sharing};
+use crate::peer::{Change, Local, Sharing};
 use crate::policy::{Mode, Rule};
 use crate::pool::{self, AgentEnd};
 use crate::protocol::{self, Account, Device, Reply, Request, Transition, VERSION};
@@ -79,7 +80,7 @@ fn converse(shared: &Shared, fd: &OwnedFd) -> io::Result<()> {
         let Some((request, _)) = message else { return Ok(()) };
         match request {
             Request::Status => {
-                tell_status(shared, fd)?;
+                tell(shared, fd)?;
                 deadline = forever();
             }
             Request::Hello { version, application } => {
@@ -106,23 +107,6 @@ fn converse(shared: &Shared, fd: &OwnedFd) -> io::Result<()> {
             | Request::DestroyQp { .. } => return refuse(fd, "a Hello comes first".to_owned()),
         }
     }
-}
-
-/// Tells how the agent stands, in as many messages as it takes.
-fn tell_status(shared: &Shared, fd: &OwnedFd) -> io::Result<()> {
-    let told = ask(shared, Command::Status);
-    let told = told.map(|(all, processor, decided_ns)| (all, Some(processor), decided_ns));
-    let (mut applications, processor, decided_ns) = told.unwrap_or_default();
-    while applications.len() > protocol::ACCOUNTS {
-        let rest = applications.split_off(protocol::ACCOUNTS);
-        let first = std::mem::replace(&mut applications, rest);
-        protocol::send(fd.as_fd(), &Reply::Accounts { applications: first }, &[])?;
-    }
-    let alpha = shared.policy().alpha;
-    let peers = shared.peers.as_ref().map_or_else(Vec::new, Peers::peers);
-    let rounds = shared.peers.as_ref().map(|peers| Box::new(peers.rounds()));
-    let status = Reply::Status { alpha, applications, peers, rounds, processor, decided_ns };
-    protocol::send(fd.as_fd(), &status, &[])
 }
 
 fn refuse(fd: &OwnedFd, reason: String) -> io::Result<()> {

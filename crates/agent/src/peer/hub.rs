@@ -9,9 +9,7 @@ use super::shares::Shares;
 use super::slot_ends::SlotEnds;
 use super::{Change, Counts, Make, Rate, Verdict, digest_of};
 use crate::protocol::Rounds;
-use catchment_control::drum::{
-    Application, Host, HostCounts, HostError, Input, Message as Round, Output,
-};
+use catchment_control::drum::{Application, Host, HostError, Input, Message as Round, Output};
 use catchment_session::io::Address;
 use catchment_verbs::sync::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,7 +25,7 @@ pub(super) struct Tells {
     /// Who makes queue pairs.
     pub(super) make: Box<dyn Fn(Make) + Send>,
     /// Who asks for a status.
-    pub(super) status: (Arc<Mutex<Rounds>>, Arc<Mutex<Counts>>),
+    pub(super) status: Arc<Mutex<Counts>>,
 }
 
 /// See the module.
@@ -54,8 +52,6 @@ pub(super) struct Hub {
     discovery: Option<Discovery>,
     /// Offered edges to applications that do not exist.
     refused_edges: u64,
-    /// What was told of the rounds.
-    shown: Option<(HostCounts, u64, u64, u64)>,
 }
 
 /// Where to look for agents at whose devices queue pairs lead.
@@ -114,7 +110,6 @@ impl Hub {
             missing: BTreeMap::new(),
             discovery: None,
             refused_edges: 0,
-            shown: None,
         }
     }
 
@@ -182,7 +177,6 @@ impl Hub {
                 Output::Timeout(at) => break at,
             }
         };
-        self.show();
         // Far enough, where the host waits for nothing.
         let due = self.began + Duration::from_nanos(due.min(u64::MAX >> 8));
         let others = self.missing.values().copied().chain(self.shares.due()).chain(self.asks_again);
@@ -190,19 +184,15 @@ impl Hub {
         others.chain([due]).min().unwrap_or(due)
     }
 
-    /// Tells how the rounds stand, if that is news.
-    fn show(&mut self) {
+    /// Returns how the rounds stand, and notes what hosts ask for completions. Who asks pays: with many applications the
+    /// certificate takes longer than a round.
+    fn rounds(&self) -> Rounds {
         let (host, counts) = (&self.host, self.host.counts());
-        let messages = self.slots.written + self.slots.sent;
-        let (send_bytes_per_s, working_bytes_per_s) = self.capacity.sending();
-        let now = (counts, messages, self.refused_edges, working_bytes_per_s);
-        if host.is_still() && self.shown == Some(now) {
-            return;
-        }
-        self.shown = Some(now);
         let (sending_price, completing_price) = host.prices();
+        let (send_bytes_per_s, working_bytes_per_s) = self.capacity.sending();
         let has_rates = self.ours.rates;
-        *self.tells.status.0.lock() = Rounds {
+        self.registry.note_prices(&host.prices_told());
+        Rounds {
             host: self.ours.host,
             epoch: self.ours.epoch,
             rounds: counts.rounds,
@@ -219,8 +209,7 @@ impl Hub {
             gap: host.gap(),
             send_bytes_per_s: has_rates.then_some(send_bytes_per_s),
             working_bytes_per_s: has_rates.then_some(working_bytes_per_s),
-        };
-        self.registry.note_prices(&host.prices_told());
+        }
     }
 
     /// Puts the rates in force.
@@ -303,6 +292,9 @@ impl Hub {
             }
             Change::Shared(news) => self.share(news),
             Change::Slots(news) => self.note_slots(news),
+            Change::Rounds(reply) => {
+                let _ = reply.send(self.rounds());
+            }
         }
     }
 

@@ -129,7 +129,7 @@ impl Hub {
         }
         if any {
             let hosts = self.roster.hosts();
-            *self.tells.status.1.lock() =
+            *self.tells.status.lock() =
                 hosts.map(|host| (host, self.shares.counts(host))).collect();
         }
     }

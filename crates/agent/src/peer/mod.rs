@@ -109,6 +109,8 @@ pub(crate) enum Change {
     Shared(Sharing),
     /// What became of slots for messages of the rounds.
     Slots(SlotNews),
+    /// How do the rounds stand?
+    Rounds(Sender<Rounds>),
 }
 
 /// What the engine, an application's thread and the maker of queue pairs tell of shared ones. A queue pair has its
@@ -181,7 +183,6 @@ type Counts = BTreeMap<u32, groups::Counts>;
 /// The sessions of an agent. They end when it is dropped.
 pub(crate) struct Peers {
     registry: Arc<Registry>,
-    rounds: Arc<Mutex<Rounds>>,
     sharing: Arc<Mutex<Counts>>,
     local: Option<Address>,
     stop: Option<oneshot::Sender<()>>,
@@ -273,12 +274,11 @@ impl Peers {
         };
         let listener = listen(&runtime, between, security.server)?;
         let local = listener.as_ref().map(|listener| listener.local().clone());
-        let (registry, rounds) = (Arc::new(Registry::default()), Arc::default());
+        let registry = Arc::new(Registry::default());
         let sharing: Arc<Mutex<Counts>> = Arc::default();
         let (found, to_dial) = mpsc::unbounded_channel();
         let shares = Shares::new(ours.host, policy.ratio(), between.queue_pairs, policy.probes());
-        let status = (Arc::clone(&rounds), Arc::clone(&sharing));
-        let tells = Tells { tell, make, status };
+        let tells = Tells { tell, make, status: Arc::clone(&sharing) };
         let (events, received) = mpsc::channel(EVENTS);
         let slots = SlotEnds::new(between.slots, events.clone());
         let mut hub = Hub::new(
@@ -302,12 +302,7 @@ impl Peers {
             // A name that is being looked up keeps nobody waiting.
             runtime.shutdown_background();
         })?;
-        Ok(Self { registry, rounds, sharing, local, stop: Some(stop), thread: Some(thread) })
-    }
-
-    /// Returns how the rounds stand.
-    pub(crate) fn rounds(&self) -> Rounds {
-        self.rounds.lock().clone()
+        Ok(Self { registry, sharing, local, stop: Some(stop), thread: Some(thread) })
     }
 
     /// Returns where it listens, with the port that the system chose.

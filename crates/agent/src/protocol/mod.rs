@@ -390,7 +390,7 @@ impl Device {
     }
 }
 
-/// Sends one message.
+/// Sends one message. Never waits.
 ///
 /// # Errors
 /// Those of sendmsg(2); a message that is too long.
@@ -400,6 +400,27 @@ pub fn send<T: Serialize>(
     descriptors: &[BorrowedFd<'_>],
 ) -> io::Result<()> {
     seqpacket::send(fd, &serde_json::to_vec(message)?, descriptors)
+}
+
+/// Sends one of several messages, once those before have left room for it.
+///
+/// # Errors
+/// [`io::ErrorKind::TimedOut`] at the deadline, and those of [`send`].
+pub fn send_in_turn<T: Serialize>(
+    fd: BorrowedFd<'_>,
+    message: &T,
+    deadline: Instant,
+) -> io::Result<()> {
+    let bytes = serde_json::to_vec(message)?;
+    loop {
+        match seqpacket::send(fd, &bytes, &[]) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            sent => return sent,
+        }
+        if !event::wait_writable(fd, deadline)? {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+    }
 }
 
 /// Waits for a message of at most `most` bytes until the deadline; `None` if the other side is gone.

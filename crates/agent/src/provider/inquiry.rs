@@ -91,7 +91,9 @@ fn ask(socket: BorrowedFd<'_>, deadline: Instant) -> io::Result<Standing> {
                 let (applications, rounds) = (all, rounds.map(|rounds| *rounds));
                 return Ok(Standing { alpha, applications, peers, rounds, processor, decided_ns });
             }
-            _ => return Err(io::ErrorKind::InvalidData.into()),
+            Some((Reply::Refused { reason }, _)) => return Err(io::Error::other(reason)),
+            Some(_) => return Err(io::Error::other("it answered another question")),
+            None => return Err(io::Error::other("it hung up before it had told all")),
         }
     }
 }

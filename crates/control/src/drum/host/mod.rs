@@ -132,6 +132,8 @@ pub struct Host {
     outputs: VecDeque<Output>,
     counts: HostCounts,
     change: u32,
+    /// Whether this host's part of the problem is another, and rates do not answer it yet.
+    changed: bool,
     /// Sequence of the newest message.
     sequence: u64,
     /// By number.
@@ -199,6 +201,7 @@ impl Host {
             outputs: VecDeque::new(),
             counts: HostCounts::default(),
             change: 0,
+            changed: false,
             sequence: 0,
             applications: Vec::new(),
             targets: BTreeMap::new(),
@@ -230,8 +233,8 @@ impl Host {
         })
     }
 
-    /// Takes what happened at a time, which never goes back. Changes are taken together: what they lead
-    /// to begins with the next [`Input::Tick`].
+    /// Takes what happened at a time, which never goes back. Applications that come and leave are taken together: what
+    /// that leads to begins with the next [`Input::Tick`].
     ///
     /// # Errors
     /// [`HostError`] for an application or capacity that is not possible, which changes nothing. Packets
@@ -243,10 +246,15 @@ impl Host {
             Input::Leave(application) => self.leave(application),
             Input::Capacities { send, completion } => {
                 self.set_capacities(now_ns, send, completion)?;
+                self.answer_changes();
             }
-            Input::Gone(host) => self.drop_host(now_ns, host),
+            Input::Gone(host) => {
+                self.drop_host(now_ns, host);
+                self.answer_changes();
+            }
             Input::Packet { from, bytes } => match Message::decode(bytes) {
                 Ok(message) if from != self.config.host => {
+                    self.answer_changes();
                     self.take(now_ns, from, message);
                     self.proceed(now_ns);
                 }
@@ -341,6 +349,7 @@ impl Host {
     fn proceed(&mut self, now: u64) {
         self.expire_sources(now);
         self.expire_targets(now);
+        self.answer_changes();
         if self.answer_is_due(now) {
             self.answer(now);
         }
@@ -353,7 +362,8 @@ impl Host {
     }
 
     fn due(&self) -> u64 {
-        let times = [self.answer_at, self.next_send(), self.next_expiry()];
+        let at_once = self.changed.then_some(0);
+        let times = [at_once, self.answer_at, self.next_send(), self.next_expiry()];
         times.into_iter().flatten().min().unwrap_or(u64::MAX)
     }
 

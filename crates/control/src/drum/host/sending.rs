@@ -66,6 +66,8 @@ impl Host {
                 let answer = (!has_same).then(|| new.answer_prices(self.config.alpha, price));
                 new.x = answer.flatten().unwrap_or(old.x).min(limit).min(self.config.send_capacity);
                 new.expect_worth(old.x);
+                // More only with what others give up for it.
+                (new.decided, new.alone) = (new.x.min(old.decided), old.alone.min(limit));
                 self.applications[at] = new;
             }
             Err(at) => self.applications.insert(at, new),
@@ -82,8 +84,18 @@ impl Host {
         }
     }
 
-    /// This host's part of the problem is another: a new epoch begins, from rates that answer it.
+    /// This host's part of the problem is another: a new epoch begins once all changes were heard.
     pub(super) fn changed(&mut self) {
+        self.changed = true;
+        self.rounds_before = self.counts.rounds;
+        self.stir();
+    }
+
+    /// Begins the new epoch, if there is one, from rates that answer what changed.
+    pub(super) fn answer_changes(&mut self) {
+        if !std::mem::take(&mut self.changed) {
+            return;
+        }
         self.change += 1;
         self.tells = true;
         self.solve_alone();

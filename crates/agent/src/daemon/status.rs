@@ -1,0 +1,39 @@
+//! How the agent stands, for whoever asks.
+use super::Shared;
+use super::engine::Command;
+use super::monitor::ask;
+use crate::peer::{Change, Peers};
+use crate::protocol::{self, Reply, Rounds};
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
+
+/// How long who asks may leave answers unread.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Tells how the agent stands, in as many messages as it takes: those of many applications fit no socket at once.
+pub(super) fn tell(shared: &Shared, fd: &OwnedFd) -> io::Result<()> {
+    let deadline = Instant::now() + PATIENCE;
+    let told = ask(shared, Command::Status);
+    let told = told.map(|(all, processor, decided_ns)| (all, Some(processor), decided_ns));
+    let (mut applications, processor, decided_ns) = told.unwrap_or_default();
+    while applications.len() > protocol::ACCOUNTS {
+        let rest = applications.split_off(protocol::ACCOUNTS);
+        let first = std::mem::replace(&mut applications, rest);
+        let told = Reply::Accounts { applications: first };
+        protocol::send_in_turn(fd.as_fd(), &told, deadline)?;
+    }
+    let alpha = shared.policy().alpha;
+    let rounds = ask_for_rounds(shared).map(Box::new);
+    let peers = shared.peers.as_ref().map_or_else(Vec::new, Peers::peers);
+    let status = Reply::Status { alpha, applications, peers, rounds, processor, decided_ns };
+    protocol::send_in_turn(fd.as_fd(), &status, deadline)
+}
+
+/// Asks who keeps the sessions with other agents; `None` where there is nobody.
+fn ask_for_rounds(shared: &Shared) -> Option<Rounds> {
+    let (reply, answer) = channel();
+    shared.news.as_ref()?.send(Change::Rounds(reply)).ok()?;
+    answer.recv().ok()
+}
