@@ -118,8 +118,8 @@ const COUNTS: &[Count] = &[
     },
     Count {
         id: "S5.2",
-        least: 16_384,
-        scale: 32,
+        least: 65_536,
+        scale: 128,
         package: "catchment-agent",
         targets: "--test many",
         filter: "s5_2_",

@@ -93,7 +93,7 @@ fn crowds(names: &[String; 2], count: usize) -> [Crowd; 2] {
     [here, there]
 }
 
-/// S5.2: each of 512 connections of four applications is registered and served, and has its own data; of 16,384 in the nightly
+/// S5.2: each of 512 connections of four applications is registered and served, and has its own data; of 65,536 in the nightly
 /// run. They share queue pairs of the device, and those of an application one doorbell.
 #[test]
 fn s5_2_each_of_many_connections_is_served() {

@@ -1,5 +1,6 @@
 //! Unnamed namespaces, and the veth pair that joins two.
 use rustix::fs::{Mode, OFlags};
+use rustix::mount::{MountFlags, MountPropagationFlags};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -141,6 +142,27 @@ impl Namespace {
             Ok(output) => Err(refused(String::from_utf8_lossy(&output.stderr).trim().into())),
             Err(error) => Err(refused(error.to_string())),
         }
+    }
+
+    /// Lets one processor take all that arrives at an interface, the same for the same number: two may put packets into
+    /// another order.
+    ///
+    /// # Errors
+    /// [`NetnsError::Os`]: not everybody may mount sysfs, and not each kernel steers.
+    pub(crate) fn steer(&self, interface: &str, number: usize) -> Result<(), NetnsError> {
+        let processors = thread::available_parallelism().map_or(1, usize::from);
+        let mask = format!("{:x}", 1_u64 << (number % processors.min(64)));
+        let set = || {
+            // The mounts of this thread alone, which ends after that; `/sys` then shows the interfaces of this namespace.
+            // SAFETY: as `unshared`; a thread's mounts concern no memory either.
+            unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS) }?;
+            let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
+            rustix::mount::mount_change(c"/", private)?;
+            rustix::mount::mount(c"sysfs", c"/sys", c"sysfs", MountFlags::empty(), None)?;
+            std::fs::write(format!("/sys/class/net/{interface}/queues/rx-0/rps_cpus"), &mask)
+        };
+        let call = "steering what arrives";
+        self.run(set)?.map_err(|source: io::Error| NetnsError::Os { call, source })
     }
 
     /// Sets the addresses of an interface and brings it up, without duplicate address detection, which takes a

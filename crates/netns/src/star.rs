@@ -65,6 +65,9 @@ pub struct Star {
     pub sources: Vec<Namespace>,
     /// Behind the bottleneck.
     pub collector: Namespace,
+    /// Whether packets come in the order in which they were sent: one processor takes all that arrives at an interface. Not
+    /// everywhere may that be asked for.
+    pub keeps_order: bool,
     router: Namespace,
 }
 
@@ -103,7 +106,13 @@ impl Star {
             Some(dscp) => prioritize(&router, &spec, dscp)?,
             None => shape(&router, OUT, spec.bottleneck_bps, spec.burst_bytes, spec.queue_bytes)?,
         }
-        let star = Self { sources, collector, router };
+        let lines = (0..).zip(&sources).chain([(COLLECTOR, &collector)]);
+        let steered = lines.map(|(line, end)| {
+            let name = if line == COLLECTOR { OUT.to_owned() } else { format!("in{line}") };
+            router.steer(&name, line.into()).and_then(|()| end.steer(INTERFACE, line.into()))
+        });
+        let keeps_order = steered.collect::<Result<Vec<_>, _>>().is_ok();
+        let star = Self { sources, collector, keeps_order, router };
         for (at, source) in (0..).zip(&star.sources) {
             let (v4, v6) = Self::source(at);
             wait_until_crosses((source, v4), (&star.collector, Self::COLLECTOR_V4))?;
@@ -224,7 +233,8 @@ fn counts(at: &Namespace, interface: &str) -> Result<QueueCounts, NetnsError> {
 mod tests {
     use super::*;
     use crate::with_privilege;
-    use std::net::UdpSocket;
+    use rustix::thread::{CpuSet, sched_setaffinity};
+    use std::net::{SocketAddr, UdpSocket};
     use std::time::Duration;
 
     const SPEC: StarSpec = StarSpec {
@@ -293,6 +303,65 @@ mod tests {
                 assert!(last_urgent < 79 && came[79] == 1, "{came:?}");
             }
             assert_eq!(star.bottleneck().unwrap().drops, 0);
+        });
+    }
+
+    /// Two sources send at once, each from a processor of its own: what one sends comes in its order all the same.
+    #[test]
+    fn packets_keep_their_order() {
+        with_privilege("star::tests::packets_keep_their_order", || {
+            let spec = StarSpec {
+                nic_bps: 250_000_000,
+                bottleneck_bps: 500_000_000,
+                queue_bytes: 1 << 20,
+                burst_bytes: 16_384,
+                ..SPEC
+            };
+            let star = Star::new(spec).unwrap();
+            if !star.keeps_order {
+                eprintln!("packets may overtake each other: this system steers none");
+                return;
+            }
+            let read = || {
+                let to = star.collector.run(|| UdpSocket::bind((Star::COLLECTOR_V4, 0)));
+                let to = to.unwrap().unwrap();
+                let address = to.local_addr().unwrap();
+                to.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
+                let reader = std::thread::spawn(move || {
+                    let (mut bytes, mut all) = ([0; 1000], Vec::new());
+                    while to.recv(&mut bytes).is_ok() {
+                        all.push(u32::from_le_bytes(*bytes.first_chunk().unwrap()));
+                    }
+                    all
+                });
+                (address, reader)
+            };
+            let send = |at: usize, address: SocketAddr| {
+                star.sources[at].run(|| {
+                    let mut one = CpuSet::new();
+                    one.set(at % std::thread::available_parallelism().unwrap());
+                    // Where it may not have that one it has any.
+                    let _ = sched_setaffinity(None, &one);
+                    let socket = UdpSocket::bind((Star::source(at as u8).0, 0)).unwrap();
+                    let mut bytes = [0; 1000];
+                    for number in 0..20_000_u32 {
+                        bytes[..4].copy_from_slice(&number.to_le_bytes());
+                        socket.send_to(&bytes, address).unwrap();
+                    }
+                })
+            };
+            let (readers, ends) = ([read(), read()], [0, 1]);
+            std::thread::scope(|scope| {
+                for (at, (address, _)) in ends.into_iter().zip(&readers) {
+                    scope.spawn(move || send(at, *address).unwrap());
+                }
+            });
+            for (_, reader) in readers {
+                let came = reader.join().unwrap();
+                assert!(came.len() > 1000, "{} came", came.len());
+                let overtaken = came.windows(2).filter(|pair| pair[0] > pair[1]).count();
+                assert_eq!(overtaken, 0, "of {}", came.len());
+            }
         });
     }
 }

@@ -207,32 +207,56 @@ fn snmp_count(snmp: &str, protocol: &str, wanted: &str) -> Option<u64> {
     number.parse().ok()
 }
 
-/// TCP segments, of IPv4 and IPv6.
+/// What a network namespace sent and received of a protocol since it began, of IPv4 and IPv6.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Segments {
-    /// Those that were sent again too.
+pub(crate) struct Traffic {
+    /// What was sent again too.
     pub(crate) sent: u64,
     pub(crate) received: u64,
 }
 
-impl Segments {
-    /// Returns those that one end sent and the other did not receive.
-    pub(crate) fn missing(self) -> u64 {
-        self.sent.saturating_sub(self.received)
+impl Traffic {
+    /// Returns what came since an earlier look.
+    pub(crate) const fn since(self, before: Self) -> Self {
+        Self { sent: self.sent - before.sent, received: self.received - before.received }
+    }
+
+    /// Returns how much of it one end sent and the other did not receive.
+    pub(crate) const fn missing(self) -> i64 {
+        self.sent.cast_signed() - self.received.cast_signed()
     }
 }
 
-/// Returns the segments since the network namespace of this thread began.
-pub(crate) fn tcp_segments() -> std::io::Result<Segments> {
+/// Returns the UDP datagrams and the TCP segments of the network namespace of this thread. A datagram that found its socket
+/// full is not received.
+pub(crate) fn datagrams_and_segments() -> std::io::Result<(Traffic, Traffic)> {
     let snmp = std::fs::read_to_string("/proc/thread-self/net/snmp")?;
-    let count = |wanted| snmp_count(&snmp, "Tcp:", wanted).unwrap_or(0);
+    let snmp6 = std::fs::read_to_string("/proc/thread-self/net/snmp6")?;
+    Ok((datagrams(&snmp, &snmp6), segments(&snmp)))
+}
+
+fn datagrams(snmp: &str, snmp6: &str) -> Traffic {
+    let count = |wanted: &str| {
+        let v6 = snmp6_count(snmp6, &format!("Udp6{wanted}"));
+        snmp_count(snmp, "Udp:", wanted).unwrap_or(0) + v6.unwrap_or(0)
+    };
+    Traffic { sent: count("OutDatagrams"), received: count("InDatagrams") }
+}
+
+fn segments(snmp: &str) -> Traffic {
+    let count = |wanted| snmp_count(snmp, "Tcp:", wanted).unwrap_or(0);
     // What is sent again is counted apart.
-    Ok(Segments { sent: count("OutSegs") + count("RetransSegs"), received: count("InSegs") })
+    Traffic { sent: count("OutSegs") + count("RetransSegs"), received: count("InSegs") }
 }
 
 fn full_sockets_v6(snmp6: &str) -> Option<u64> {
-    let line = snmp6.lines().find(|line| line.starts_with("Udp6RcvbufErrors"))?;
-    line.split_whitespace().nth(1)?.parse().ok()
+    snmp6_count(snmp6, "Udp6RcvbufErrors")
+}
+
+fn snmp6_count(snmp6: &str, wanted: &str) -> Option<u64> {
+    let words = snmp6.lines().map(str::split_whitespace);
+    let mut found = words.filter_map(|mut words| Some((words.next()?, words.next()?)));
+    found.find(|(name, _)| *name == wanted)?.1.parse().ok()
 }
 
 /// Jiffies that the hypervisor gave to others, and all jiffies, since boot.
@@ -254,5 +278,16 @@ mod tests {
         assert_eq!(full_sockets_v4("Udp: RcvbufErrors\n"), None);
         assert_eq!(full_sockets_v6("Udp6NoPorts \t9\nUdp6RcvbufErrors \t3\n"), Some(3));
         assert!(udp_socket_drops().is_ok());
+        assert!(datagrams_and_segments().is_ok());
+    }
+
+    /// What was sent and did not come is told for each protocol, of both families.
+    #[test]
+    fn what_was_sent_and_received_is_told_by_protocol() {
+        let snmp = "Tcp: InSegs OutSegs RetransSegs\nTcp: 5 7 2\nUdp: InDatagrams OutDatagrams\nUdp: 30 50\n";
+        let (udp, tcp) =
+            (datagrams(snmp, "Udp6InDatagrams 4\nUdp6OutDatagrams 3\n"), segments(snmp));
+        assert_eq!((udp.missing(), tcp.missing()), (19, 4));
+        assert_eq!(udp.since(Traffic { sent: 50, received: 10 }).missing(), -21);
     }
 }

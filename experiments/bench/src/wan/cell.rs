@@ -5,7 +5,7 @@ use super::row::Row;
 use super::talk::{Job, Report, SourceJob};
 use crate::long::COMMAND;
 use crate::stats::{decimals, percentile};
-use crate::sys::{self, Segments};
+use crate::sys::{self, Traffic};
 use anyhow::{Context as _, Result, anyhow, ensure};
 use catchment_controller::Status;
 use catchment_netns::{Namespace, Star};
@@ -77,8 +77,9 @@ struct Counted {
     nic_drops: u64,
     /// Datagrams that found the collector's socket full.
     socket_drops: u64,
-    /// TCP segments that sources sent, and that the collector received.
-    segments: Segments,
+    /// UDP datagrams and TCP segments that sources sent, and that the collector's host received.
+    datagrams: Traffic,
+    segments: Traffic,
     softirq_ns: u64,
     at_ns: u64,
 }
@@ -89,10 +90,8 @@ impl Counted {
             bottleneck_drops: self.bottleneck_drops - before.bottleneck_drops,
             nic_drops: self.nic_drops - before.nic_drops,
             socket_drops: self.socket_drops - before.socket_drops,
-            segments: Segments {
-                sent: self.segments.sent - before.segments.sent,
-                received: self.segments.received - before.segments.received,
-            },
+            datagrams: self.datagrams.since(before.datagrams),
+            segments: self.segments.since(before.segments),
             softirq_ns: self.softirq_ns - before.softirq_ns,
             at_ns: self.at_ns - before.at_ns,
         }
@@ -101,6 +100,8 @@ impl Counted {
 
 impl Cell<'_> {
     pub(super) fn run(&self) -> Result<Row> {
+        // Nothing is on its way.
+        let first = self.count()?;
         let files = Files::new()?;
         let trace_path = files.write("trace.jsonl", &self.trace.lines())?;
         let mut controller =
@@ -108,7 +109,7 @@ impl Cell<'_> {
         let (mut collector, address) = self.start_collector()?;
         let rtt_ms = self.round_trip_ms()?;
         let mut sources = self.start_sources(&trace_path, address, controller.as_ref())?;
-        let before = self.count()?;
+        let (softirq_ns, at_ns) = (sys::softirq_ns(), sys::monotonic_ns());
         if let Some(controller) = &mut controller {
             controller.cpu_before_ns = sys::cpu_ns_of(controller.child.id())?;
             controller.before = Some(self.status(controller.address)?);
@@ -124,7 +125,7 @@ impl Cell<'_> {
         let sent = sources.iter_mut().map(report).collect::<Result<Vec<_>>>()?;
         // All that left is there or dropped by then.
         std::thread::sleep(self.emptied());
-        let counted = self.count()?.since(&before);
+        let counted = self.count()?.since(&Counted { softirq_ns, at_ns, ..first });
         let collected = report(&mut collector)?;
         Ok(self.row(begin, rtt_ms, &counted, &collected, &sent, served))
     }
@@ -256,16 +257,20 @@ impl Cell<'_> {
     }
 
     fn count(&self) -> Result<Counted> {
-        let mut sent = 0;
+        let (mut datagrams, mut segments) =
+            self.star.collector.run(sys::datagrams_and_segments)??;
+        (datagrams.sent, segments.sent) = (0, 0);
         for source in &self.star.sources {
-            sent += source.run(sys::tcp_segments)??.sent;
+            let (udp, tcp) = source.run(sys::datagrams_and_segments)??;
+            datagrams.sent += udp.sent;
+            segments.sent += tcp.sent;
         }
-        let received = self.star.collector.run(sys::tcp_segments)??.received;
         Ok(Counted {
             bottleneck_drops: self.star.bottleneck()?.drops,
             nic_drops: self.star.nics()?.drops,
             socket_drops: self.star.collector.run(sys::udp_socket_drops)??,
-            segments: Segments { sent, received },
+            datagrams,
+            segments,
             softirq_ns: sys::softirq_ns(),
             at_ns: sys::monotonic_ns(),
         })
@@ -340,11 +345,13 @@ impl Cell<'_> {
             seeds: 1,
             seconds: trace.seconds(),
             judged,
+            urgent_events: trace.events().iter().filter(|event| event.device == 0).count() as u64,
+            keeps_order: self.star.keeps_order,
             packets_dropped: counted.bottleneck_drops,
             nic_packets_dropped: counted.nic_drops,
             socket_packets_dropped: counted.socket_drops,
             sequence_gaps: collected.sequence_naks_sent,
-            packets_missing: collected.missing(sum(|report| report.packets_sent)),
+            packets_missing: is_roce.then(|| counted.datagrams.missing()),
             segments_missing: is_roce.then(|| counted.segments.missing()),
             frames_lost: collected.frames_lost,
             frames_not_there: frames.saturating_sub(collected.came.len() as u64),

@@ -62,7 +62,6 @@ fn collect(listen: &str) -> Result<()> {
             bytes: snapshot.totals.bytes_received,
             frames_lost: Some(snapshot.totals.frames_lost),
             sequence_naks_sent: Some(sum(|roce| roce.sequence_naks_sent)),
-            packets_received: sum(|roce| roce.packets_received),
             ..Report::default()
         }
     })

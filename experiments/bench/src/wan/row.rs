@@ -78,6 +78,10 @@ pub(super) struct Row {
     pub(super) seconds: u64,
     #[serde(flatten)]
     pub(super) judged: Judged,
+    /// Of the trace.
+    pub(super) urgent_events: u64,
+    /// Whether one processor takes all that arrives at an interface: else packets may come in another order.
+    pub(super) keeps_order: bool,
     /// At the bottleneck.
     pub(super) packets_dropped: u64,
     pub(super) nic_packets_dropped: u64,
@@ -86,10 +90,11 @@ pub(super) struct Row {
     /// NAKs that the collector sent for gaps; one for each, of as many packets as it may be. Packets that two processors
     /// of the way put into another order are a gap too.
     pub(super) sequence_gaps: Option<u64>,
-    /// That sources sent and the collector did not receive, by the counts of both: packets of RoCE alone.
-    pub(super) packets_missing: Option<u64>,
-    /// TCP segments of the sessions that sources sent and the collector did not receive.
-    pub(super) segments_missing: Option<u64>,
+    /// UDP datagrams that sources sent and the collector's host did not receive, by the kernel's counts: packets of RoCE, and
+    /// what is said to the controller.
+    pub(super) packets_missing: Option<i64>,
+    /// TCP segments of the sessions that sources sent and the collector's host did not receive.
+    pub(super) segments_missing: Option<i64>,
     pub(super) frames_lost: Option<u64>,
     /// Neither lost nor there when the cell ended.
     pub(super) frames_not_there: u64,
@@ -161,12 +166,23 @@ pub(super) fn goals(rows: &[Row]) -> Vec<Goal> {
         if ours.load == 0.87 {
             let part =
                 theirs.and_then(|row| Some(ours.judged.urgent_ms_p95? / row.judged.urgent_ms_p95?));
-            goals.push(Goal::most(format!("{name}: part of its urgent_ms_p95"), part, 0.5));
+            let goal = Goal::most(format!("{name}: part of its urgent_ms_p95"), part, 0.5);
+            goals.push(goal.because(|| found_the_link(ours, theirs)));
         }
     }
     let why_not = "the kernel has no queue that marks between namespaces";
     goals.push(Goal::unmeasured("dcqcn", why_not));
     goals
+}
+
+/// Says how the urgent events of both found the link.
+fn found_the_link(ours: &Row, theirs: Option<&Row>) -> String {
+    let spread = |judged: &Judged| {
+        let ms = |value: Option<f64>| value.map_or("-".to_owned(), |ms| format!("{ms:.1}"));
+        format!("{} ms p50 and {} p95", ms(judged.urgent_ms_p50), ms(judged.urgent_ms_p95))
+    };
+    let theirs = theirs.map_or("not measured".to_owned(), |row| spread(&row.judged));
+    format!("{} urgent events: ours {}, its {theirs}", ours.urgent_events, spread(&ours.judged))
 }
 
 fn of_row(row: &Row) -> Vec<Goal> {
@@ -184,17 +200,18 @@ fn of_row(row: &Row) -> Vec<Goal> {
         let beside =
             Goal::most(name("packets_dropped beside sequence_gaps"), Some(difference), 0.0);
         goals.push(beside.because(|| match row.packets_dropped {
-            0 => "packets came in another order: two processors carry them".to_owned(),
+            0 if row.keeps_order => "not measured: nothing was dropped or overtaken".to_owned(),
+            0 => "packets came in another order: several processors carry them".to_owned(),
             _ => "a NAK is for a gap, of as many packets as it may be".to_owned(),
         }));
         let dropped = row.packets_dropped + row.nic_packets_dropped + row.socket_packets_dropped;
         let missing = row.packets_missing.zip(row.segments_missing);
         let apart =
-            missing.map(|(packets, segments)| (packets + segments).abs_diff(dropped) as f64);
+            missing.map(|(packets, segments)| (packets + segments - dropped as i64).abs() as f64);
         let beside = Goal::most(name("packets_dropped beside what is missing"), apart, 0.0);
         goals.push(beside.because(|| {
             format!(
-                "{} at the router and {} at a full socket; {} of RoCE missing, and {} of the sessions' TCP",
+                "{} at the router and {} at a full socket; {} datagrams missing, and {} of the sessions' TCP",
                 row.packets_dropped,
                 row.socket_packets_dropped,
                 row.packets_missing.unwrap_or(0),

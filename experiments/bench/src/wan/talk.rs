@@ -75,7 +75,6 @@ pub(super) struct Report {
     pub(super) came: Vec<Came>,
     pub(super) frames_lost: Option<u64>,
     pub(super) sequence_naks_sent: Option<u64>,
-    pub(super) packets_received: u64,
     /// Of a source: events of which it was told that they miss their deadlines.
     pub(super) told: BTreeSet<usize>,
     /// When it began to send each of its events, on the monotonic clock; nothing where it asks a controller, which begins
@@ -88,11 +87,6 @@ pub(super) struct Report {
 }
 
 impl Report {
-    /// Returns how many of the packets that sources sent this collector did not receive.
-    pub(super) fn missing(&self, sent: Option<u64>) -> Option<u64> {
-        sent.map(|sent| sent.saturating_sub(self.packets_received))
-    }
-
     /// Returns what a time is for each gigabyte that came: nanoseconds for a byte.
     pub(super) fn seconds_per_gb(&self, ns: u64) -> Option<f64> {
         Some(ns as f64 / self.bytes as f64).filter(|cpu| cpu.is_finite())

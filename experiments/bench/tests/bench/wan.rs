@@ -2,7 +2,7 @@
 use super::{lines, run};
 use catchment_netns::with_privilege;
 
-const FIELDS: [&str; 45] = [
+const FIELDS: [&str; 47] = [
     "what",
     "place",
     "method",
@@ -46,6 +46,8 @@ const FIELDS: [&str; 45] = [
     "frames_not_there",
     "packets_missing",
     "segments_missing",
+    "urgent_events",
+    "keeps_order",
     "urgent_sending_ms_p95",
     "tolerant_sending_ms_p50",
 ];
