@@ -65,7 +65,7 @@ pub struct Star {
     pub sources: Vec<Namespace>,
     /// Behind the bottleneck.
     pub collector: Namespace,
-    /// Whether packets come in the order in which they were sent: one processor takes all that arrives at an interface. Not
+    /// Whether packets come in the order in which the bottleneck sent them: one processor takes all that arrives from it. Not
     /// everywhere may that be asked for.
     pub keeps_order: bool,
     router: Namespace,
@@ -106,12 +106,9 @@ impl Star {
             Some(dscp) => prioritize(&router, &spec, dscp)?,
             None => shape(&router, OUT, spec.bottleneck_bps, spec.burst_bytes, spec.queue_bytes)?,
         }
-        let lines = (0..).zip(&sources).chain([(COLLECTOR, &collector)]);
-        let steered = lines.map(|(line, end)| {
-            let name = if line == COLLECTOR { OUT.to_owned() } else { format!("in{line}") };
-            router.steer(&name, line.into()).and_then(|()| end.steer(INTERFACE, line.into()))
-        });
-        let keeps_order = steered.collect::<Result<Vec<_>, _>>().is_ok();
+        // Where the bottleneck's packets arrive: those that it sent from one processor would overtake those from another. Not
+        // before it: what a processor holds up would reach its queue at once.
+        let keeps_order = collector.steer(INTERFACE, 0).is_ok();
         let star = Self { sources, collector, keeps_order, router };
         for (at, source) in (0..).zip(&star.sources) {
             let (v4, v6) = Self::source(at);

@@ -12,6 +12,11 @@ use std::time::Duration;
 pub(crate) fn settle(core: usize) -> Result<()> {
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))
         .context("prctl(PR_SET_PDEATHSIG)")?;
+    pin(core)
+}
+
+/// Binds the calling thread, and those and the processes that it starts later, to one core.
+pub(crate) fn pin(core: usize) -> Result<()> {
     let mut cores = rustix::thread::CpuSet::new();
     cores.set(core);
     rustix::thread::sched_setaffinity(None, &cores)
@@ -221,9 +226,16 @@ impl Traffic {
         Self { sent: self.sent - before.sent, received: self.received - before.received }
     }
 
-    /// Returns how much of it one end sent and the other did not receive.
+    /// Returns how much was sent that nobody received.
     pub(crate) const fn missing(self) -> i64 {
         self.sent.cast_signed() - self.received.cast_signed()
+    }
+}
+
+impl std::ops::AddAssign for Traffic {
+    fn add_assign(&mut self, one: Self) {
+        self.sent += one.sent;
+        self.received += one.received;
     }
 }
 

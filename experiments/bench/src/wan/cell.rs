@@ -77,7 +77,7 @@ struct Counted {
     nic_drops: u64,
     /// Datagrams that found the collector's socket full.
     socket_drops: u64,
-    /// UDP datagrams and TCP segments that sources sent, and that the collector's host received.
+    /// UDP datagrams that sources sent and the collector's host received, and TCP segments of all ends.
     datagrams: Traffic,
     segments: Traffic,
     softirq_ns: u64,
@@ -131,14 +131,23 @@ impl Cell<'_> {
     }
 
     /// Starts a role in a namespace; it ends with this process.
-    fn start(&self, name: &'static str, at: &Namespace, job: &Job) -> Result<ChildProcess> {
+    /// A role with a core stays there.
+    fn start(
+        &self,
+        name: &'static str,
+        at: &Namespace,
+        job: &Job,
+        core: Option<usize>,
+    ) -> Result<ChildProcess> {
         let (program, job) = (std::env::current_exe()?, serde_json::to_string(job)?);
         let started = at.run(|| {
+            // This thread ends after that.
+            core.map_or(Ok(()), sys::pin)?;
             let mut command = Command::new(program);
             command.arg("wan-role").arg(job).stdin(Stdio::piped());
-            ChildProcess::start(name, &mut command)
+            Ok(ChildProcess::start(name, &mut command)?)
         })?;
-        Ok(started?)
+        started
     }
 
     fn start_controller(&self, files: &Files) -> Result<Controller> {
@@ -170,7 +179,7 @@ impl Cell<'_> {
             tcp: self.method.congestion().is_some(),
             frame_bytes: self.place.frame_bytes() as usize,
         };
-        let mut collector = self.start("the collector", &self.star.collector, &job)?;
+        let mut collector = self.start("the collector", &self.star.collector, &job, None)?;
         let address = collector.wait_for(|_| true)?.trim().parse()?;
         Ok((collector, address))
     }
@@ -181,6 +190,7 @@ impl Cell<'_> {
         collector: SocketAddr,
         controller: Option<&Controller>,
     ) -> Result<Vec<ChildProcess>> {
+        let cores = std::thread::available_parallelism()?.get();
         let start = |(device, at): (u32, &Namespace)| {
             let is_urgent = device == 0 && self.method == Method::Spq;
             let job = SourceJob {
@@ -195,7 +205,8 @@ impl Cell<'_> {
                 traffic_class: if is_urgent { URGENT_DSCP << 2 } else { 0 },
                 congestion: self.method.congestion().map(str::to_owned),
             };
-            self.start("a source", at, &Job::Source(job))
+            // On several, its packets would overtake each other behind its NIC.
+            self.start("a source", at, &Job::Source(job), Some(device as usize % cores))
         };
         let started = (0..).zip(&self.star.sources).map(start);
         let mut sources = started.collect::<Result<Vec<_>>>()?;
@@ -259,11 +270,12 @@ impl Cell<'_> {
     fn count(&self) -> Result<Counted> {
         let (mut datagrams, mut segments) =
             self.star.collector.run(sys::datagrams_and_segments)??;
-        (datagrams.sent, segments.sent) = (0, 0);
+        // Where the kernel cuts what goes back to sources, many come of one that was sent.
+        datagrams.sent = 0;
         for source in &self.star.sources {
             let (udp, tcp) = source.run(sys::datagrams_and_segments)??;
             datagrams.sent += udp.sent;
-            segments.sent += tcp.sent;
+            segments += tcp;
         }
         Ok(Counted {
             bottleneck_drops: self.star.bottleneck()?.drops,
