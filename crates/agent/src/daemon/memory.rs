@@ -2,7 +2,7 @@
 use super::engine::Command;
 use super::holdings::{Chunk, Registered};
 use super::memory_chunks::MemoryChunk;
-use super::monitor::{Answer, Monitor, ask};
+use super::monitor::{Answer, Monitor};
 use super::share::Region as Shareable;
 use crate::protocol::Reply;
 use catchment_verbs::mem::Region;
@@ -152,7 +152,7 @@ impl Monitor<'_> {
         if let Some(mr) = shared.clone() {
             let region = Shareable { pd: number, rkey, mr, access, told: BTreeSet::new() };
             // Before the application can use it.
-            let _ = ask(self.shared, |reply| Command::AddRegion(self.key, lkey, region, reply));
+            let _ = self.shared.ask(|reply| Command::AddRegion(self.key, lkey, region, reply));
         }
         if let Some((number, _)) = &slice
             && let Some(chunk) = self.memory.chunks.get_mut(number)

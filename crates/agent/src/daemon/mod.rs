@@ -73,6 +73,13 @@ impl Shared {
         event::ring(&*self.bell);
     }
 
+    /// Asks the engine, and waits for its answer; `None` if it has ended.
+    fn ask<T>(&self, command: impl FnOnce(Sender<T>) -> Command) -> Option<T> {
+        let (sender, answer) = mpsc::channel();
+        self.tell(command(sender));
+        answer.recv().ok()
+    }
+
     /// Returns the policy of now.
     fn policy(&self) -> Arc<Policy> {
         Arc::clone(&self.policy.lock())

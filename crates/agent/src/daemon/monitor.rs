@@ -114,16 +114,6 @@ fn refuse(fd: &OwnedFd, reason: String) -> io::Result<()> {
     protocol::send(fd.as_fd(), &Reply::Refused { reason }, &[])
 }
 
-/// Asks the engine, and waits for its answer; `None` if it has ended.
-pub(super) fn ask<T>(
-    shared: &Shared,
-    command: impl FnOnce(std::sync::mpsc::Sender<T>) -> Command,
-) -> Option<T> {
-    let (sender, answer): (_, Receiver<T>) = channel();
-    shared.tell(command(sender));
-    answer.recv().ok()
-}
-
 /// Makes an application's request pool, and welcomes it.
 fn admit<'a>(
     shared: &'a Shared,
@@ -301,7 +291,7 @@ impl Monitor<'_> {
             Request::CreateAh { pd, gid, net } => self.create_ah(pd, &gid, net),
             Request::DropAh { ah } => {
                 if self.ahs.remove(&ah) {
-                    ask(self.shared, |reply| Command::RemoveAh(self.key, ah, reply));
+                    self.shared.ask(|reply| Command::RemoveAh(self.key, ah, reply));
                 }
                 Ok(Reply::Done)
             }
@@ -312,7 +302,7 @@ impl Monitor<'_> {
             Request::Modify { queue_pair, to } => self.modify(queue_pair, &to),
             Request::DestroyQp { queue_pair } => {
                 self.unshare(self.queue_pairs.get_key_value(&queue_pair));
-                let gone = ask(self.shared, |reply| Command::RemoveQp(self.key, queue_pair, reply));
+                let gone = self.shared.ask(|reply| Command::RemoveQp(self.key, queue_pair, reply));
                 if let Some(mut qp) = gone.flatten() {
                     // Its peer is told of the end by this one.
                     qp.receive();
@@ -349,7 +339,7 @@ impl Monitor<'_> {
         let net = net.map(protocol::net_end);
         let made = domain.create_ah(&PortAddr { gid, net }).map_err(|error| error.to_string())?;
         let ah = made.handle();
-        let added = ask(self.shared, |reply| Command::AddAh(self.key, pd, made, reply));
+        let added = self.shared.ask(|reply| Command::AddAh(self.key, pd, made, reply));
         added.ok_or("the agent ends")?;
         self.ahs.insert(ah);
         Ok(Reply::Ah { ah })
@@ -402,7 +392,7 @@ impl Monitor<'_> {
         let (endpoint, qpn) = (qp.endpoint().to_string(), qp.qpn());
         let most = (max_send_wr, max_recv_wr);
         let new = NewQp { qp, service, pd: number, cq };
-        let added = ask(self.shared, |reply| Command::AddQp(self.key, new, most, chunks, reply));
+        let added = self.shared.ask(|reply| Command::AddQp(self.key, new, most, chunks, reply));
         let queue_pair = added.flatten().ok_or("the agent ends")?;
         self.queue_pairs.insert(queue_pair, Known { most, qpn });
         Ok(Reply::Created { queue_pair, endpoint })
@@ -429,7 +419,7 @@ impl Monitor<'_> {
     }
 
     fn borrow(&self, queue_pair: u32) -> Result<OwnQp, String> {
-        let lent = ask(self.shared, |reply| Command::Lend(self.key, queue_pair, reply));
+        let lent = self.shared.ask(|reply| Command::Lend(self.key, queue_pair, reply));
         Ok(lent.flatten().ok_or("no such queue pair")?)
     }
 

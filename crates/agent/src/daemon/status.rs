@@ -1,7 +1,6 @@
 //! How the agent stands, for whoever asks.
 use super::Shared;
 use super::engine::Command;
-use super::monitor::ask;
 use crate::peer::{Change, Peers};
 use crate::protocol::{self, Reply, Rounds};
 use std::io;
@@ -15,7 +14,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Tells how the agent stands, in as many messages as it takes: those of many applications fit no socket at once.
 pub(super) fn tell(shared: &Shared, fd: &OwnedFd) -> io::Result<()> {
     let deadline = Instant::now() + PATIENCE;
-    let told = ask(shared, Command::Status);
+    let told = shared.ask(Command::Status);
     let told = told.map(|(all, processor, decided_ns)| (all, Some(processor), decided_ns));
     let (mut applications, processor, decided_ns) = told.unwrap_or_default();
     while applications.len() > protocol::ACCOUNTS {

@@ -140,14 +140,13 @@ impl Cell<'_> {
         core: Option<usize>,
     ) -> Result<ChildProcess> {
         let (program, job) = (std::env::current_exe()?, serde_json::to_string(job)?);
-        let started = at.run(|| {
+        at.run(|| {
             // This thread ends after that.
             core.map_or(Ok(()), sys::pin)?;
             let mut command = Command::new(program);
             command.arg("wan-role").arg(job).stdin(Stdio::piped());
             Ok(ChildProcess::start(name, &mut command)?)
-        })?;
-        started
+        })?
     }
 
     fn start_controller(&self, files: &Files) -> Result<Controller> {
@@ -357,7 +356,7 @@ impl Cell<'_> {
             seeds: 1,
             seconds: trace.seconds(),
             judged,
-            urgent_events: trace.events().iter().filter(|event| event.device == 0).count() as u64,
+            urgent_events: trace.events_of(0),
             keeps_order: self.star.keeps_order,
             packets_dropped: counted.bottleneck_drops,
             nic_packets_dropped: counted.nic_drops,

@@ -68,6 +68,11 @@ impl Trace {
         lines.flat_map(|line| [line, "\n".to_owned()]).collect()
     }
 
+    /// Returns how many events a device has.
+    pub fn events_of(&self, device: u32) -> u64 {
+        self.events().iter().filter(|event| event.device == device).count() as u64
+    }
+
     /// Returns the events.
     pub fn events(&self) -> &[Event] {
         &self.events
