@@ -324,10 +324,9 @@ impl Cell<'_> {
     ) -> Row {
         let (place, trace, method) = (self.place, self.trace, self.method);
         let judged = trace.judge(&self.ends(begin_ns, collected, sent));
-        let rtt_ns = (rtt_ms * 1e6) as u64;
-        let simulated = method
-            .policy()
-            .map(|policy| trace.simulate(policy, place.nic, self.guard_us * 1000, rtt_ns));
+        let simulated = method.policy().map(|policy| {
+            trace.simulate(policy, place.nic, self.guard_us * 1000, (rtt_ms * 1e6) as u64)
+        });
         let is_roce = method.congestion().is_none();
         let sum = |of: fn(&Report) -> u64| is_roce.then(|| sent.iter().map(of).sum::<u64>());
         let per_gb = |ns: u64| collected.seconds_per_gb(ns);
