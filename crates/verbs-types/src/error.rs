@@ -123,3 +123,9 @@ pub enum PostFailure {
     #[error("the device refused the request: {}", std::io::Error::from_raw_os_error(*.0))]
     Device(i32),
 }
+
+impl PostFailure {
+    /// A datagram names an address handle that is none of its queue pair's protection domain.
+    pub const UNKNOWN_AH: Self =
+        Self::Destination("its protection domain has no address handle of that number");
+}

@@ -1,7 +1,7 @@
 //! Address handles of an application.
 use super::handles::AgentPd;
 use crate::protocol::Request;
-use catchment_verbs::provider::Handle;
+use catchment_verbs::provider::{Handle, RecentHandle};
 use catchment_verbs::{Ah, Destination, PortAddr, PostFailure};
 use std::sync::Arc;
 
@@ -38,19 +38,12 @@ impl Ah for AgentAh {
     }
 }
 
-/// The address handle that a queue pair used last: to look one up takes a lock.
-#[derive(Default)]
-pub(super) struct RecentAh(Option<Arc<Handle<u32>>>);
-
-impl RecentAh {
-    /// Checks that a datagram of a protection domain can go where it shall.
-    pub(super) fn check(&mut self, pd: &AgentPd, to: &Destination) -> Result<(), PostFailure> {
-        if self.0.as_ref().is_some_and(|ah| ah.number() == to.ah && ah.is_valid()) {
-            return Ok(());
-        }
-        let found = pd.link().ahs.find(to.ah).filter(|ah| ah.object == pd.number());
-        let why = "its protection domain has no address handle of that number";
-        self.0 = Some(found.ok_or(PostFailure::Destination(why))?);
-        Ok(())
-    }
+/// Checks that a datagram of a protection domain can go where it shall.
+pub(super) fn check(
+    recent: &mut RecentHandle<u32>,
+    pd: &AgentPd,
+    to: &Destination,
+) -> Result<(), PostFailure> {
+    let found = recent.find(&pd.link().ahs, to.ah, |ah_pd| *ah_pd == pd.number());
+    found.map(drop).ok_or(PostFailure::UNKNOWN_AH)
 }

@@ -1,12 +1,12 @@
 //! Queue pairs of an application.
 use super::ANSWER_TIMEOUT;
-use super::ah::RecentAh;
+use super::ah;
 use super::handles::AgentPd;
 use super::link::Link;
 use super::qp_core::{QpCore, WorkQueue};
 use crate::entry::{Data, Request, Work};
 use crate::protocol::{self, Reply, Transition};
-use catchment_verbs::provider::{check_rate, check_transition, post_each};
+use catchment_verbs::provider::{RecentHandle, check_rate, check_transition, post_each};
 use catchment_verbs::wait::{Backoff, BackoffPolicy};
 use catchment_verbs::{
     Endpoint, ModifyError, Payload, PostError, PostFailure, Qp, QpState, QpTransition, RateError,
@@ -25,12 +25,12 @@ pub(super) struct AgentQp {
     /// The device may begin with another packet number after a reset.
     endpoint: Endpoint,
     pd: AgentPd,
-    recent_ah: RecentAh,
+    recent_ah: RecentHandle<u32>,
 }
 
 impl AgentQp {
     pub(super) fn new(core: Arc<QpCore>, endpoint: Endpoint, pd: AgentPd) -> Self {
-        Self { core, endpoint, pd, recent_ah: RecentAh::default() }
+        Self { core, endpoint, pd, recent_ah: RecentHandle::default() }
     }
 
     /// Gives requests that were checked to the agent. The first of a batch is published last: the agent, which
@@ -89,7 +89,7 @@ impl AgentQp {
         let (state, outstanding) = (core.state.get(), core.sends.outstanding());
         let (count, result) = Self::count(requests, |before, wr| {
             core.limits.check_send(state, outstanding + before, wr)?;
-            wr.op.destination().map_or(Ok(()), |to| recent_ah.check(pd, to))?;
+            wr.op.destination().map_or(Ok(()), |to| ah::check(recent_ah, pd, to))?;
             let data = Data::of(&wr.payload);
             data.map(drop).ok_or(PostFailure::NotOffered("a payload of this length"))
         });

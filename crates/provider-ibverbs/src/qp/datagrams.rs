@@ -66,8 +66,6 @@ impl IbQp {
         let found = self.device().ahs.find(number);
         let ours =
             |handle: &Arc<Handle<AhCore>>| Arc::ptr_eq(&handle.object.domain, &self.pd.domain);
-        found.filter(ours).ok_or(PostFailure::Destination(
-            "its protection domain has no address handle of that number",
-        ))
+        found.filter(ours).ok_or(PostFailure::UNKNOWN_AH)
     }
 }

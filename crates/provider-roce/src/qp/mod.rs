@@ -10,7 +10,8 @@ use crate::region::MrCore;
 use crate::request::{Held, PostedRecv, PostedSend};
 use catchment_roce::{RecvWqe, SendWqe};
 use catchment_verbs::provider::{
-    Handle, MAX_24_BITS, check_rate, check_transition, local_rights, post_each, random_bytes,
+    Handle, MAX_24_BITS, RecentHandle, check_rate, check_transition, local_rights, post_each,
+    random_bytes,
 };
 use catchment_verbs::{
     Access, Delivery, Destination, Endpoint, ModifyError, NetEnd, PacketKey, Payload, PostError,
@@ -40,7 +41,7 @@ pub(crate) struct RoceQp {
     recent: [(u32, Weak<MrCore>); RECENT],
     next_recent: usize,
     /// The address handle of the last datagram.
-    recent_ah: Option<Arc<Handle<AhCore>>>,
+    recent_ah: RecentHandle<AhCore>,
 }
 
 /// Draws a key for the packets of a connection of a device that authenticates them.
@@ -68,7 +69,7 @@ impl RoceQp {
             recv_posted: 0,
             recent: Default::default(),
             next_recent: 0,
-            recent_ah: None,
+            recent_ah: RecentHandle::default(),
         }
     }
 
@@ -125,16 +126,9 @@ impl RoceQp {
     }
 
     fn address_handle(&mut self, to: &Destination) -> Result<Arc<Handle<AhCore>>, PostFailure> {
-        let known = self.recent_ah.as_ref();
-        if let Some(ah) = known.filter(|ah| ah.number() == to.ah && ah.is_valid()) {
-            return Ok(Arc::clone(ah));
-        }
-        let found = self.device().ahs.find(to.ah).filter(|ah| ah.object.pd == self.pd.id);
-        let ah = found.ok_or(PostFailure::Destination(
-            "its protection domain has no address handle of that number",
-        ))?;
-        self.recent_ah = Some(Arc::clone(&ah));
-        Ok(ah)
+        let (ahs, pd) = (&self.pd.device().ahs, self.pd.id);
+        let found = self.recent_ah.find(ahs, to.ah, |ah| ah.pd == pd);
+        found.map(Arc::clone).ok_or(PostFailure::UNKNOWN_AH)
     }
 
     fn post_one_recv(&mut self, wr: &RecvWr<'_>) -> Result<(), PostFailure> {

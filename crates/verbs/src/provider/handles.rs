@@ -28,7 +28,7 @@ impl<T> Handle<T> {
 }
 
 /// The numbered objects of one kind of a device, up to a limit. Looking one up takes a lock: a
-/// caller that uses the same one repeatedly keeps it and checks [`Handle::is_valid`].
+/// caller that uses the same one repeatedly keeps it and checks [`Handle::is_valid`], as [`RecentHandle`] does.
 #[derive(Debug)]
 pub struct HandleTable<T> {
     what: &'static str,
@@ -89,6 +89,32 @@ impl<T> HandleTable<T> {
     }
 }
 
+/// The object that a caller found last: to find it again takes no lock.
+#[derive(Debug)]
+pub struct RecentHandle<T>(Option<Arc<Handle<T>>>);
+
+impl<T> Default for RecentHandle<T> {
+    fn default() -> Self {
+        Self(None)
+    }
+}
+
+impl<T> RecentHandle<T> {
+    /// Returns the object with this number in the table; `None` if there is none that the caller may use.
+    #[inline]
+    pub fn find(
+        &mut self,
+        table: &HandleTable<T>,
+        number: u32,
+        may_use: impl FnOnce(&T) -> bool,
+    ) -> Option<&Arc<Handle<T>>> {
+        if !self.0.as_ref().is_some_and(|known| known.number == number && known.is_valid()) {
+            self.0 = table.find(number).filter(|found| may_use(&found.object));
+        }
+        self.0.as_ref()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -116,5 +142,19 @@ mod tests {
         assert_eq!(table.find(70).unwrap().object, 'a');
         table.remove(&a);
         assert_eq!(table.add_as(70, 'b').unwrap().object, 'b');
+    }
+
+    #[test]
+    fn what_was_found_last_is_found_until_it_is_removed() {
+        let table = HandleTable::new("things", 2);
+        let (a, b) = (table.add('a').unwrap(), table.add('b').unwrap());
+        let mut recent = RecentHandle::default();
+        let mut find = |number| recent.find(&table, number, |found| *found == 'a').cloned();
+        assert_eq!(find(a.number()).unwrap().object, 'a');
+        assert_eq!(find(a.number()).unwrap().object, 'a');
+        assert!(find(b.number()).is_none(), "not one that it may use");
+        assert_eq!(find(a.number()).unwrap().object, 'a');
+        table.remove(&a);
+        assert!(find(a.number()).is_none());
     }
 }

@@ -33,7 +33,7 @@ pub use create::{
 };
 pub use events::EventQueue;
 pub use explain::{explain_failure, explain_queue_pair, position};
-pub use handles::{Handle, HandleTable};
+pub use handles::{Handle, HandleTable, RecentHandle};
 pub use key_slots::KeySlots;
 pub use modify::{StateCell, check_transition};
 pub use post::{CqEntry, WorkQueueCredits, local_rights, post_each};
