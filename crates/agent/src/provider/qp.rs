@@ -1,9 +1,8 @@
 //! Queue pairs of an application.
-use super::ANSWER_TIMEOUT;
-use super::ah;
 use super::handles::AgentPd;
 use super::link::Link;
 use super::qp_core::{QpCore, WorkQueue};
+use super::{ANSWER_TIMEOUT, ah};
 use crate::entry::{Data, Request, Work};
 use crate::protocol::{self, Reply, Transition};
 use catchment_verbs::provider::{RecentHandle, check_rate, check_transition, post_each};
