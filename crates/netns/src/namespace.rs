@@ -144,14 +144,11 @@ impl Namespace {
         }
     }
 
-    /// Lets one processor take all that arrives at an interface, the same for the same number: two may put packets into
-    /// another order.
+    /// Lets the first processor take all that arrives at an interface: two may put packets into another order.
     ///
     /// # Errors
     /// [`NetnsError::Os`]: not everybody may mount sysfs, and not each kernel steers.
-    pub(crate) fn steer(&self, interface: &str, number: usize) -> Result<(), NetnsError> {
-        let processors = thread::available_parallelism().map_or(1, usize::from);
-        let mask = format!("{:x}", 1_u64 << (number % processors.min(64)));
+    pub(crate) fn steer(&self, interface: &str) -> Result<(), NetnsError> {
         let set = || {
             // The mounts of this thread alone, which ends after that; `/sys` then shows the interfaces of this namespace.
             // SAFETY: as `unshared`; a thread's mounts concern no memory either.
@@ -159,7 +156,7 @@ impl Namespace {
             let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
             rustix::mount::mount_change(c"/", private)?;
             rustix::mount::mount(c"sysfs", c"/sys", c"sysfs", MountFlags::empty(), None)?;
-            std::fs::write(format!("/sys/class/net/{interface}/queues/rx-0/rps_cpus"), &mask)
+            std::fs::write(format!("/sys/class/net/{interface}/queues/rx-0/rps_cpus"), "1")
         };
         let call = "steering what arrives";
         self.run(set)?.map_err(|source: io::Error| NetnsError::Os { call, source })

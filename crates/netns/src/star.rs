@@ -108,7 +108,7 @@ impl Star {
         }
         // Where the bottleneck's packets arrive: those that it sent from one processor would overtake those from another. Not
         // before it: what a processor holds up would reach its queue at once.
-        let keeps_order = collector.steer(INTERFACE, 0).is_ok();
+        let keeps_order = collector.steer(INTERFACE).is_ok();
         let star = Self { sources, collector, keeps_order, router };
         for (at, source) in (0..).zip(&star.sources) {
             let (v4, v6) = Self::source(at);
@@ -230,7 +230,7 @@ fn counts(at: &Namespace, interface: &str) -> Result<QueueCounts, NetnsError> {
 mod tests {
     use super::*;
     use crate::with_privilege;
-    use rustix::thread::{CpuSet, sched_setaffinity};
+    use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
     use std::net::{SocketAddr, UdpSocket};
     use std::time::Duration;
 
@@ -335,10 +335,12 @@ mod tests {
             };
             let send = |at: usize, address: SocketAddr| {
                 star.sources[at].run(|| {
+                    let all = sched_getaffinity(None).unwrap();
+                    let all: Vec<usize> =
+                        (0..CpuSet::MAX_CPU).filter(|core| all.is_set(*core)).collect();
                     let mut one = CpuSet::new();
-                    one.set(at % std::thread::available_parallelism().unwrap());
-                    // Where it may not have that one it has any.
-                    let _ = sched_setaffinity(None, &one);
+                    one.set(all[at % all.len()]);
+                    sched_setaffinity(None, &one).unwrap();
                     let socket = UdpSocket::bind((Star::source(at as u8).0, 0)).unwrap();
                     let mut bytes = [0; 1000];
                     for number in 0..20_000_u32 {

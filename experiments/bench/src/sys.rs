@@ -23,6 +23,12 @@ pub(crate) fn pin(core: usize) -> Result<()> {
         .with_context(|| format!("sched_setaffinity to core {core}: is it in this machine?"))
 }
 
+/// Returns the cores that this process may have.
+pub(crate) fn cores() -> io::Result<Vec<usize>> {
+    let all = rustix::thread::sched_getaffinity(None)?;
+    Ok((0..rustix::thread::CpuSet::MAX_CPU).filter(|core| all.is_set(*core)).collect())
+}
+
 /// Nanoseconds of the clock that all processes of the host share.
 pub(crate) fn monotonic_ns() -> u64 {
     clock_ns(rustix::time::ClockId::Monotonic)

@@ -189,7 +189,7 @@ impl Cell<'_> {
         collector: SocketAddr,
         controller: Option<&Controller>,
     ) -> Result<Vec<ChildProcess>> {
-        let cores = std::thread::available_parallelism()?.get();
+        let cores = sys::cores()?;
         let start = |(device, at): (u32, &Namespace)| {
             let is_urgent = device == 0 && self.method == Method::Spq;
             let job = SourceJob {
@@ -205,7 +205,8 @@ impl Cell<'_> {
                 congestion: self.method.congestion().map(str::to_owned),
             };
             // On several, its packets would overtake each other behind its NIC.
-            self.start("a source", at, &Job::Source(job), Some(device as usize % cores))
+            let core = cores[device as usize % cores.len()];
+            self.start("a source", at, &Job::Source(job), Some(core))
         };
         let started = (0..).zip(&self.star.sources).map(start);
         let mut sources = started.collect::<Result<Vec<_>>>()?;
