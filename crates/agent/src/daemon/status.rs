@@ -1,8 +1,8 @@
 //! How the agent stands, for whoever asks.
 use super::Shared;
 use super::engine::Command;
-use crate::peer::{Change, Peers};
-use crate::protocol::{self, Reply, Rounds};
+use crate::peer::Change;
+use crate::protocol::{self, Peer, Reply, Rounds};
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::mpsc::channel;
@@ -24,15 +24,15 @@ pub(super) fn tell(shared: &Shared, fd: &OwnedFd) -> io::Result<()> {
         protocol::send_in_turn(fd.as_fd(), &told, deadline)?;
     }
     let alpha = shared.policy().alpha;
-    let rounds = ask_for_rounds(shared).map(Box::new);
-    let peers = shared.peers.as_ref().map_or_else(Vec::new, Peers::peers);
+    let (peers, rounds) = ask_about_peers(shared).unzip();
+    let (peers, rounds) = (peers.unwrap_or_default(), rounds.map(Box::new));
     let status = Reply::Status { alpha, applications, peers, rounds, processor, decided_ns };
     protocol::send_in_turn(fd.as_fd(), &status, deadline)
 }
 
 /// Asks who keeps the sessions with other agents; `None` where there is nobody.
-fn ask_for_rounds(shared: &Shared) -> Option<Rounds> {
+fn ask_about_peers(shared: &Shared) -> Option<(Vec<Peer>, Rounds)> {
     let (reply, answer) = channel();
-    shared.news.as_ref()?.send(Change::Rounds(reply)).ok()?;
+    shared.news.as_ref()?.send(Change::Status(reply)).ok()?;
     answer.recv().ok()
 }

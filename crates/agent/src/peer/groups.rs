@@ -87,14 +87,12 @@ pub(super) struct Groups {
     most: u32,
     hosts: BTreeMap<u32, Group>,
     actions: VecDeque<Action>,
-    /// Connections came or went since this was last asked.
-    has_news: bool,
 }
 
 impl Groups {
     pub(super) fn new(ours: u32, ratio: u32, most: u32, probes: bool) -> Self {
         let (hosts, actions) = (BTreeMap::new(), VecDeque::new());
-        Self { probes, ours, ratio, most, hosts, actions, has_news: false }
+        Self { probes, ours, ratio, most, hosts, actions }
     }
 
     pub(super) fn next(&mut self) -> Option<Action> {
@@ -146,19 +144,12 @@ impl Groups {
         }
     }
 
-    /// Returns whether connections came or went since this was last asked: not all of them bring an [`Action`].
-    pub(super) fn take_news(&mut self) -> bool {
-        std::mem::take(&mut self.has_news)
-    }
-
     pub(super) fn join(&mut self, host: u32) {
-        self.has_news = true;
         self.group(host).connections += 1;
         self.grow(host);
     }
 
     pub(super) fn leave(&mut self, host: u32) {
-        self.has_news = true;
         let group = self.group(host);
         group.connections = group.connections.saturating_sub(1);
     }

@@ -7,11 +7,10 @@ use super::roster::{QueuePair, Roster};
 use super::session::Event;
 use super::shares::Shares;
 use super::slot_ends::SlotEnds;
-use super::{Change, Counts, Make, Rate, Verdict, digest_of};
-use crate::protocol::Rounds;
+use super::{Change, Make, Rate, Verdict, digest_of};
+use crate::protocol::{Peer, Rounds};
 use catchment_control::drum::{Application, Host, HostError, Input, Message as Round, Output};
 use catchment_session::io::Address;
-use catchment_verbs::sync::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -24,8 +23,6 @@ pub(super) struct Tells {
     pub(super) tell: Box<dyn Fn(Verdict) + Send>,
     /// Who makes queue pairs.
     pub(super) make: Box<dyn Fn(Make) + Send>,
-    /// Who asks for a status.
-    pub(super) status: Arc<Mutex<Counts>>,
 }
 
 /// See the module.
@@ -184,14 +181,29 @@ impl Hub {
         others.chain([due]).min().unwrap_or(due)
     }
 
-    /// Returns how the rounds stand, and notes what hosts ask for completions. Who asks pays: with many applications the
-    /// certificate takes longer than a round.
+    /// Returns what is known of other agents.
+    fn peers(&self) -> Vec<Peer> {
+        let (known, prices) =
+            (self.roster.hosts().collect::<BTreeSet<_>>(), self.host.prices_told());
+        let mut peers = self.registry.peers();
+        for peer in &mut peers {
+            let Some(host) = peer.host else { continue };
+            peer.completing_price = prices.get(&host).copied();
+            if known.contains(&host) {
+                let counts = self.shares.counts(host);
+                (peer.connections, peer.queue_pairs) = (counts.connections, counts.queue_pairs);
+                peer.failed = counts.failed;
+            }
+        }
+        peers
+    }
+
+    /// Returns how the rounds stand. Who asks pays: with many applications the certificate takes longer than a round.
     fn rounds(&self) -> Rounds {
         let (host, counts) = (&self.host, self.host.counts());
         let (sending_price, completing_price) = host.prices();
         let (send_bytes_per_s, working_bytes_per_s) = self.capacity.sending();
         let has_rates = self.ours.rates;
-        self.registry.note_prices(&host.prices_told());
         Rounds {
             host: self.ours.host,
             epoch: self.ours.epoch,
@@ -292,8 +304,8 @@ impl Hub {
             }
             Change::Shared(news) => self.share(news),
             Change::Slots(news) => self.note_slots(news),
-            Change::Rounds(reply) => {
-                let _ = reply.send(self.rounds());
+            Change::Status(reply) => {
+                let _ = reply.send((self.peers(), self.rounds()));
             }
         }
     }

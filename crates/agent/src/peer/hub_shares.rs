@@ -118,19 +118,12 @@ impl Hub {
             self.asks_again = None;
             self.shares.ask_again();
         }
-        let mut any = self.shares.groups().take_news();
         while let Some(action) = self.shares.next() {
-            any = true;
             self.carry_out(action);
         }
         self.act_on_slots(now);
         if self.asks_again.is_none() && self.shares.is_waiting() {
             self.asks_again = Some(now + AGAIN);
-        }
-        if any {
-            let hosts = self.roster.hosts();
-            *self.tells.status.lock() =
-                hosts.map(|host| (host, self.shares.counts(host))).collect();
         }
     }
 }

@@ -27,7 +27,6 @@ use catchment_session::host::Host as Identity;
 use catchment_session::io::{
     Address, Arriving, BindError, ClientSecurity, Place, ServerSecurity, StreamListener,
 };
-use catchment_verbs::sync::Mutex;
 use catchment_verbs::{Endpoint, Gid};
 use hub::{Hub, Tells};
 use message::{DEVICE_DIGITS, Hello, RemoteRegion, VERSION};
@@ -38,7 +37,6 @@ use session::Context;
 use shares::Shares;
 use slot_ends::SlotEnds;
 pub(crate) use slot_qp::SlotQp;
-use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
@@ -109,8 +107,8 @@ pub(crate) enum Change {
     Shared(Sharing),
     /// What became of slots for messages of the rounds.
     Slots(SlotNews),
-    /// How do the rounds stand?
-    Rounds(Sender<Rounds>),
+    /// How do other agents and the rounds with them stand?
+    Status(Sender<(Vec<Peer>, Rounds)>),
 }
 
 /// What the engine, an application's thread and the maker of queue pairs tell of shared ones. A queue pair has its
@@ -177,13 +175,8 @@ pub enum PeerError {
     Host(String),
 }
 
-/// What is shared with each host.
-type Counts = BTreeMap<u32, groups::Counts>;
-
 /// The sessions of an agent. They end when it is dropped.
 pub(crate) struct Peers {
-    registry: Arc<Registry>,
-    sharing: Arc<Mutex<Counts>>,
     local: Option<Address>,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -275,10 +268,9 @@ impl Peers {
         let listener = listen(&runtime, between, security.server)?;
         let local = listener.as_ref().map(|listener| listener.local().clone());
         let registry = Arc::new(Registry::default());
-        let sharing: Arc<Mutex<Counts>> = Arc::default();
         let (found, to_dial) = mpsc::unbounded_channel();
         let shares = Shares::new(ours.host, policy.ratio(), between.queue_pairs, policy.probes());
-        let tells = Tells { tell, make, status: Arc::clone(&sharing) };
+        let tells = Tells { tell, make };
         let (events, received) = mpsc::channel(EVENTS);
         let slots = SlotEnds::new(between.slots, events.clone());
         let mut hub = Hub::new(
@@ -302,25 +294,12 @@ impl Peers {
             // A name that is being looked up keeps nobody waiting.
             runtime.shutdown_background();
         })?;
-        Ok(Self { registry, sharing, local, stop: Some(stop), thread: Some(thread) })
+        Ok(Self { local, stop: Some(stop), thread: Some(thread) })
     }
 
     /// Returns where it listens, with the port that the system chose.
     pub(crate) const fn local(&self) -> Option<&Address> {
         self.local.as_ref()
-    }
-
-    /// Returns what is known of other agents.
-    pub(crate) fn peers(&self) -> Vec<Peer> {
-        let mut peers = self.registry.peers();
-        let sharing = self.sharing.lock();
-        for peer in &mut peers {
-            let counts = peer.host.and_then(|host| sharing.get(&host).copied());
-            let counts = counts.unwrap_or_default();
-            (peer.connections, peer.queue_pairs) = (counts.connections, counts.queue_pairs);
-            peer.failed = counts.failed;
-        }
-        peers
     }
 }
 

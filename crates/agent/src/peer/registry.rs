@@ -44,8 +44,6 @@ struct Known {
     reason: String,
     /// The way of the last message of a round that went there.
     by: Option<By>,
-    /// What it asked last for completions.
-    completing_price: Option<f64>,
 }
 
 #[derive(Default)]
@@ -126,7 +124,6 @@ impl Registry {
             session: Some(Session { number, dialed, outbox: sender }),
             reason: String::new(),
             by: None,
-            completing_price: None,
         };
         inner.hosts.insert(host, known);
         drop(inner);
@@ -160,13 +157,6 @@ impl Registry {
     pub(super) fn note_way(&self, host: u32, by: By) {
         if let Some(known) = self.inner.lock().hosts.get_mut(&host) {
             known.by = Some(by);
-        }
-    }
-
-    /// Notes what hosts ask for completions, and that others ask nothing.
-    pub(super) fn note_prices(&self, prices: &BTreeMap<u32, f64>) {
-        for (host, known) in &mut self.inner.lock().hosts {
-            known.completing_price = prices.get(host).copied();
         }
     }
 
@@ -244,7 +234,6 @@ impl Registry {
             connected: known.session.is_some(),
             reason: known.reason.clone(),
             by: known.by,
-            completing_price: known.completing_price,
             ..Peer::default()
         });
         let silent = inner.silent.iter().map(|(address, reason)| Peer {
