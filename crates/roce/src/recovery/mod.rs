@@ -4,6 +4,7 @@
 //! standard, and [`selective`] between two of our stacks. Both know PSNs only, not messages. Their
 //! common timer is in [`rto`]; the receiving side of selective repeat is [`reorder`], its packet
 //! format [`sack`].
+mod bits;
 mod go_back_n;
 pub(crate) mod reorder;
 pub(crate) mod rto;
@@ -127,6 +128,14 @@ impl Engine {
         match self {
             Self::GoBackN(_) => {}
             Self::Selective(engine) => engine.on_answered(psn),
+        }
+    }
+
+    /// Notes that the peer has answered what is kept, before [`Engine::on_ack`] of the cumulative part.
+    pub(crate) fn on_kept(&mut self, sack: &Sack<'_>) {
+        match self {
+            Self::GoBackN(_) => {}
+            Self::Selective(engine) => engine.on_kept(sack),
         }
     }
 

@@ -2,6 +2,7 @@
 //!
 //! It exists only while there is a gap. Its places are PSNs from the expected one on; payloads are
 //! in slots of one path MTU each, so a packet costs one copy and rarely an allocation.
+use super::bits::Bits;
 use super::sack::PREFIX_BYTES;
 #[cfg(test)]
 use crate::Psn;
@@ -28,6 +29,8 @@ pub(crate) struct Reorder {
     /// `places[d]` is the slot of the packet with the expected PSN plus `d`, or [`EMPTY`]. Entries are
     /// small: one packet far ahead creates all places up to its own.
     places: VecDeque<u32>,
+    /// Which places have a packet.
+    filled: Bits,
     kept: usize,
     /// Headers and payload lengths of the slots.
     packets: Vec<Kept>,
@@ -41,6 +44,7 @@ impl Reorder {
     pub(crate) fn new(mtu: usize) -> Self {
         Self {
             places: VecDeque::new(),
+            filled: Bits::default(),
             kept: 0,
             packets: Vec::new(),
             chunks: Vec::new(),
@@ -51,6 +55,11 @@ impl Reorder {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.kept == 0
+    }
+
+    /// Returns how far the packets that are kept reach beyond the expected one.
+    pub(crate) fn reach(&self) -> u32 {
+        self.places.len() as u32
     }
 
     /// Keeps a packet that is `distance` after the expected one. Returns false if it is kept
@@ -65,6 +74,7 @@ impl Reorder {
             self.places.resize(index + 1, EMPTY);
         }
         self.places[index] = self.store(headers, payload);
+        self.filled.set(index, true);
         self.kept += 1;
         true
     }
@@ -87,6 +97,7 @@ impl Reorder {
 
     /// Advances the expected PSN by `count`, and drops what was kept for the PSNs in between.
     pub(crate) fn advance(&mut self, count: u32) {
+        self.filled.advance(count as usize);
         for _ in 0..count {
             match self.places.pop_front() {
                 Some(EMPTY) => {}
@@ -100,6 +111,7 @@ impl Reorder {
     pub(crate) fn take_expected(&mut self) -> Option<Kept> {
         let place = self.places.front_mut().filter(|slot| **slot != EMPTY)?;
         let slot = std::mem::replace(place, EMPTY);
+        self.filled.set(0, false);
         self.packets.get(slot as usize).copied()
     }
 
@@ -126,10 +138,10 @@ impl Reorder {
         for first in (0..bits.max(1)).step_by(bits_each) {
             let count = bits.saturating_sub(first).min(bits_each);
             let bytes = PREFIX_BYTES + count.div_ceil(32) * 4;
-            payload[..bytes].fill(0);
             payload[..PREFIX_BYTES].copy_from_slice(&(first as u32).to_be_bytes());
-            for (place, bit) in self.places.iter().skip(1 + first).zip(0..count) {
-                payload[PREFIX_BYTES + bit / 8] |= u8::from(*place != EMPTY) << (bit % 8);
+            for (bytes, index) in payload[PREFIX_BYTES..bytes].chunks_mut(8).zip(0..) {
+                let word = self.filled.word_at(1 + first + 64 * index).to_le_bytes();
+                bytes.copy_from_slice(&word[..bytes.len()]);
             }
             each(&payload[..bytes]);
         }
@@ -148,6 +160,7 @@ impl Reorder {
     pub(crate) fn heap_bytes(&self) -> usize {
         size_of::<Self>()
             + self.places.capacity() * 4
+            + self.filled.heap_bytes()
             + self.packets.capacity() * size_of::<Kept>()
             + self.chunks.len() * CHUNK * self.mtu
             + self.free.capacity() * 4

@@ -6,6 +6,8 @@
 //! right after
 //! `BTH.PSN` is missing by definition. Bits are in bytes, least significant first. A 1 means kept; a
 //! 0 means nothing where a later packet of the same answer may have the bit.
+#[cfg(test)]
+use super::bits::ones;
 use crate::Psn;
 
 /// Bytes before the bitmap.
@@ -28,29 +30,21 @@ impl<'a> Sack<'a> {
         (first < 1 << 20).then_some(Sack { cumulative, first, bitmap })
     }
 
-    /// Returns the PSNs with a 1, as distances from the cumulative one, ascending.
-    pub(crate) fn kept(&self) -> impl Iterator<Item = u32> {
+    /// Returns the bits, 64 at a time, each with the distance of its first PSN from the cumulative one, ascending.
+    pub(crate) fn words(&self) -> impl Iterator<Item = (u32, u64)> + use<'a> {
         let start = self.first + 2;
-        self.bitmap
-            .iter()
-            .zip(0u32..)
-            .flat_map(move |(&byte, index)| bits(byte).map(move |bit| start + 8 * index + bit))
-    }
-
-    /// Returns the PSNs with a 1, ascending.
-    pub(crate) fn psns(&self) -> impl Iterator<Item = Psn> {
-        self.kept().map(|distance| self.cumulative.add(distance))
-    }
-}
-
-fn bits(mut byte: u8) -> impl Iterator<Item = u32> {
-    std::iter::from_fn(move || {
-        (byte != 0).then(|| {
-            let bit = byte.trailing_zeros();
-            byte &= byte - 1;
-            bit
+        self.bitmap.chunks(8).zip(0u32..).map(move |(bytes, index)| {
+            let mut word = [0; 8];
+            word[..bytes.len()].copy_from_slice(bytes);
+            (start + 64 * index, u64::from_le_bytes(word))
         })
-    })
+    }
+
+    /// Returns the PSNs with a 1, as distances from the cumulative one, ascending.
+    #[cfg(test)]
+    pub(crate) fn kept(&self) -> impl Iterator<Item = u32> {
+        self.words().flat_map(|(start, word)| ones(word).map(move |bit| start + bit))
+    }
 }
 
 #[cfg(test)]

@@ -129,7 +129,7 @@ impl Requester {
             env.counters.dropped += 1;
             return None;
         };
-        sack.psns().for_each(|psn| self.engine.on_answered(psn));
+        self.engine.on_kept(&sack);
         self.deliver(cumulative, env);
         let mut clock = Clock { now_ns: env.now_ns, rto: &mut self.rto, counters: env.counters };
         if self.engine.on_sack(&sack, &mut clock) {

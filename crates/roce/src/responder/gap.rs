@@ -12,8 +12,10 @@ use crate::recovery::reorder::Reorder;
 use crate::wire::{Headers, NakCode, Operation, Reth, Syndrome};
 use catchment_verbs_types::WcStatus;
 
-/// Most packets kept after a gap without a SACK.
+/// Packets kept after a gap without a SACK, at most,
 const SACK_INTERVAL: u32 = 16;
+/// or, where what is kept reaches far, a part of that: a SACK has a bit for all of it.
+const SACKS_IN_REACH: u32 = 128;
 
 impl Responder {
     pub(super) fn on_early(&mut self, distance: u32, arrival: &Arrival<'_>, env: &mut Env<'_>) {
@@ -71,6 +73,7 @@ impl Responder {
         let is_new_gap = self.reorder.is_none();
         let reorder = self.reorder.get_or_insert_with(|| Box::new(Reorder::new(mtu)));
         let is_new = reorder.keep(distance, arrival.headers, arrival.payload);
+        let interval = (reorder.reach() / SACKS_IN_REACH).max(SACK_INTERVAL);
         if reorder.is_empty() {
             self.reorder = None;
         }
@@ -78,7 +81,7 @@ impl Responder {
         env.counters.duplicates += u64::from(!is_new);
         self.kept_since_sack += 1;
         let is_due = is_new_gap || arrival.headers.bth.ack_req || !is_new;
-        if is_due || self.kept_since_sack >= SACK_INTERVAL {
+        if is_due || self.kept_since_sack >= interval {
             self.kept_since_sack = 0;
             self.ack_due = true;
         }

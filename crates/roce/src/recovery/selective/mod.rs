@@ -8,8 +8,9 @@
 //!
 //! Two queues hold the state. `slots` has an entry for each PSN from `una` to `next`, `log` one for
 //! each transmission still undecided, oldest first. Every entry is pushed and popped once, so the
-//! work for an acknowledgement is its bits plus the entries that it resolves.
+//! work for an acknowledgement is its words of 64 bits plus the entries that it resolves.
 use super::Clock;
+use super::bits::{Bits, ones};
 use super::sack::Sack;
 use crate::Psn;
 use crate::pacing::Progress;
@@ -68,6 +69,8 @@ struct Transmission {
 pub(crate) struct Selective {
     pub(crate) una: Psn,
     slots: VecDeque<Slot>,
+    /// Which slots are [`State::Kept`]: a SACK repeats what those before it said.
+    kept: Bits,
     log: VecDeque<Transmission>,
     /// Number of the first transmission in `log`.
     log_first: u32,
@@ -102,6 +105,7 @@ impl Selective {
         Self {
             una: first,
             slots: VecDeque::new(),
+            kept: Bits::default(),
             log: VecDeque::new(),
             log_first: 0,
             arrived: None,
@@ -166,6 +170,7 @@ impl Selective {
             if let Some(slot) = self.slots.pop_front() {
                 self.settled_bytes -= slot.settled_bytes();
             }
+            self.kept.advance(1);
             self.una = self.una.next();
         }
         self.settle(&news, clock);
@@ -175,20 +180,36 @@ impl Selective {
     pub(crate) fn on_sack(&mut self, sack: &Sack<'_>, clock: &mut Clock<'_>) -> bool {
         let base = sack.cumulative.distance_from(self.una);
         let mut news = News::default();
-        for distance in sack.kept() {
-            let index = i64::from(base) + i64::from(distance);
-            let Ok(index) = usize::try_from(index) else { continue };
-            if index >= self.slots.len() {
-                break;
-            }
-            self.arrive(index, &mut news, clock);
-        }
+        self.each_new(sack, |engine, index| engine.arrive(index, &mut news, clock));
         // The PSN after the cumulative one is missing, whatever an earlier SACK reported.
         if base == -1 && self.slots.front().is_some_and(|slot| slot.state == State::Kept) {
             self.mark_lost(0);
         }
         self.settle(&news, clock);
         news.any
+    }
+
+    /// Notes that the peer has answered what is kept.
+    pub(crate) fn on_kept(&mut self, sack: &Sack<'_>) {
+        self.each_new(sack, |engine, index| engine.note_answer(engine.slots[index]));
+    }
+
+    /// Calls `act` with the slots that a SACK says are kept and that were not known to be, ascending.
+    fn each_new(&mut self, sack: &Sack<'_>, mut act: impl FnMut(&mut Self, usize)) {
+        let base = i64::from(sack.cumulative.distance_from(self.una));
+        for (distance, bits) in sack.words() {
+            let first = base + i64::from(distance);
+            // An old one may begin before the window.
+            let before = u32::try_from(-first).unwrap_or(0);
+            let (first, bits) = (first.max(0) as usize, bits.checked_shr(before).unwrap_or(0));
+            for bit in ones(bits & !self.kept.word_at(first)) {
+                let index = first + bit as usize;
+                if index >= self.slots.len() {
+                    return;
+                }
+                act(self, index);
+            }
+        }
     }
 
     /// Notes that the packet in a slot has arrived.
@@ -347,6 +368,7 @@ impl Selective {
         self.settled_bytes -= slot.settled_bytes();
         slot.state = state;
         self.settled_bytes += slot.settled_bytes();
+        self.kept.set(index, state == State::Kept);
     }
 
     fn slot(&self, psn: Psn) -> Option<&Slot> {
@@ -364,12 +386,14 @@ impl Selective {
             self.slots.shrink_to(KEPT_CAPACITY);
             self.log.shrink_to(KEPT_CAPACITY);
             self.lost.shrink_to(KEPT_CAPACITY);
+            self.kept.give_back(KEPT_CAPACITY);
         }
     }
 
     pub(crate) fn heap_bytes(&self) -> usize {
         size_of::<Self>()
             + self.slots.capacity() * size_of::<Slot>()
+            + self.kept.heap_bytes()
             + self.log.capacity() * size_of::<Transmission>()
             + self.lost.capacity() * size_of::<Psn>()
     }

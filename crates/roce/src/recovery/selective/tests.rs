@@ -42,7 +42,7 @@ impl Bench {
         let cumulative = Psn::new(cumulative);
         let sack = Sack::decode(cumulative, &payload).unwrap();
         self.with(now_ns, |engine, clock| {
-            sack.psns().for_each(|psn| engine.on_answered(psn));
+            engine.on_kept(&sack);
             if cumulative.distance_from(engine.una) >= 0 {
                 engine.on_ack(cumulative, clock);
             }
