@@ -20,10 +20,11 @@ const MIN_RTT_NS: u64 = 10_000_000_000;
 /// Gains are in hundredths. The start doubles the rate in each round: 2/ln 2, as in BBR.
 const START: u64 = 289;
 const DRAIN: u64 = 35;
-/// One round asks for more, the next gives back what then waits at the bottleneck.
-const CYCLE: [u64; 8] = [125, 75, 100, 100, 100, 100, 100, 100];
-/// A probe that finds an eighth more is followed by another one: the start ended too early, or others went away.
-const MORE: u64 = 8;
+/// One round of so many asks for more, the next gives back what then waits at the bottleneck.
+const CYCLE: usize = 8;
+/// How much more; less where that lost packets and found nothing: the buffer there is shorter.
+const MORE: u64 = 25;
+const LITTLE_MORE: u64 = 12;
 /// Rounds without a quarter more that end the start.
 const FULL_ROUNDS: u32 = 3;
 /// One lost packet in so many ends the start in the first round without a quarter more.
@@ -44,7 +45,7 @@ enum Phase {
     Start { best: u64, full: u32 },
     /// Lets what waits at the bottleneck leave.
     Drain { rounds: u32 },
-    /// Where in [`CYCLE`], and whether many packets were lost in the last round.
+    /// Which round of a [`CYCLE`], and whether many packets were lost in the last round.
     Steady { at: usize, lossy: bool },
 }
 
@@ -65,6 +66,8 @@ struct Round {
     mark: u32,
     began_ns: u64,
     began: Progress,
+    /// When the last of that was known.
+    arrived_ns: u64,
     /// [`Path::sent`] when it began.
     sent: u64,
     /// The window was full.
@@ -83,8 +86,13 @@ pub(crate) struct Path {
     window_bytes: u64,
     rate_bps: Option<u64>,
     phase: Phase,
-    /// The greatest rate before the last probe, until it is known what that found.
-    probed: Option<u64>,
+    /// What a probe asks for, beyond 100.
+    asks: u64,
+    /// The greatest rate before the last probe, and whether many packets were lost then, until it is known what it
+    /// found.
+    probed: Option<(u64, bool)>,
+    /// When something last arrived.
+    arrived_ns: u64,
     round: Option<Round>,
     /// Bytes sent on the wire.
     sent: u64,
@@ -113,7 +121,9 @@ impl Path {
             window_bytes: base_bytes,
             rate_bps: None,
             phase: Phase::Short,
+            asks: MORE,
             probed: None,
+            arrived_ns: 0,
             round: None,
             sent: 0,
             offered: u64::MAX,
@@ -155,8 +165,22 @@ impl Path {
 
     /// Begins a round with transmission `mark`, which leaves now; `was_idle` if nothing was in flight.
     pub(crate) fn begin_round(&mut self, mark: u32, began: Progress, was_idle: bool, now_ns: u64) {
-        let (sent, limited, starved) = (self.sent, false, was_idle);
-        self.round = Some(Round { mark, began_ns: now_ns, began, sent, limited, starved });
+        let arrived_ns = if was_idle { now_ns } else { self.arrived_ns };
+        self.round = Some(Round {
+            mark,
+            began_ns: now_ns,
+            began,
+            arrived_ns,
+            sent: self.sent,
+            limited: false,
+            starved: was_idle,
+        });
+    }
+
+    /// Notes that something has arrived.
+    #[inline]
+    pub(crate) fn on_arrival(&mut self, now_ns: u64) {
+        self.arrived_ns = now_ns;
     }
 
     /// Counts a packet with this payload.
@@ -197,13 +221,16 @@ impl Path {
         };
         let packets = progress.packets - round.began.packets;
         let bytes = progress.bytes - round.began.bytes + packets * self.overhead_bytes;
-        let a_second = |bytes: u64| {
-            let rate = u128::from(bytes) * u128::from(SECOND_NS) / u128::from(lasted_ns);
+        let a_second = |bytes: u64, ns: u64| {
+            let rate = u128::from(bytes) * u128::from(SECOND_NS) / u128::from(ns);
             u64::try_from(rate).unwrap_or(u64::MAX)
         };
+        // From one acknowledgement to the other: they come in groups, and the round began between two.
+        let arriving_ns = now_ns.saturating_sub(round.arrived_ns).max(lasted_ns);
         // What arrives in a round was sent in the one before: more is what waited for this thread.
-        self.learn(a_second(bytes).min(self.offered), round.starved);
-        self.offered = if round.starved { u64::MAX } else { a_second(self.sent - round.sent) };
+        self.learn(a_second(bytes, arriving_ns).min(self.offered), round.starved);
+        self.offered =
+            if round.starved { u64::MAX } else { a_second(self.sent - round.sent, lasted_ns) };
         let lost = progress.lost - round.began.lost;
         self.advance(&round, lost * LOSSY > packets + lost, in_flight);
         self.decide();
@@ -234,7 +261,12 @@ impl Path {
         // What the probe sent arrives in the round after it.
         let is_probing = matches!(self.phase, Phase::Steady { at: 0, .. });
         let before = if is_probing { None } else { self.probed.take() };
-        let found_more = before.is_some_and(|before| best > before.saturating_add(before / MORE));
+        let found_more = before.is_some_and(|(before, _)| best > part(before, 100 + self.asks / 2));
+        if found_more {
+            self.asks = MORE;
+        } else if lossy && before.is_some_and(|(_, lossy)| !lossy) {
+            self.asks = LITTLE_MORE;
+        }
         self.phase = match self.phase {
             Phase::Short => {
                 if self.min_rtt_ns >= LONG_NS && round.limited && !round.starved {
@@ -259,10 +291,10 @@ impl Path {
             Phase::Steady { .. } if found_more && !lossy => Phase::Steady { at: 0, lossy },
             // What asked for more has filled nothing: there is nothing to give back.
             Phase::Steady { at: 0, .. } if in_flight <= holds => Phase::Steady { at: 2, lossy },
-            Phase::Steady { at, .. } => Phase::Steady { at: (at + 1) % CYCLE.len(), lossy },
+            Phase::Steady { at, .. } => Phase::Steady { at: (at + 1) % CYCLE, lossy },
         };
-        if matches!(self.phase, Phase::Steady { at: 0, .. }) {
-            self.probed = Some(best);
+        if let Phase::Steady { at: 0, lossy } = self.phase {
+            self.probed = Some((best, lossy));
         }
     }
 
@@ -279,8 +311,15 @@ impl Path {
             }
             Phase::Drain { .. } => (part(best, DRAIN), part(holds, START)),
             // Others fill the buffer before the bottleneck too: do not fill it further.
-            Phase::Steady { at, lossy: true } => (part(best, CYCLE[at]), part(holds, CYCLE[0])),
-            Phase::Steady { at, lossy: false } => (part(best, CYCLE[at]), holds.saturating_mul(2)),
+            Phase::Steady { at, lossy } => {
+                let gain = match at {
+                    0 => 100 + self.asks,
+                    1 => 100 - self.asks,
+                    _ => 100,
+                };
+                // Others fill the buffer before the bottleneck too: do not fill it further.
+                (part(best, gain), part(holds, if lossy { 100 + MORE } else { 200 }))
+            }
         };
         let window_bytes = window_bytes.saturating_add(SLACK_BYTES);
         self.window_bytes = window_bytes.min(self.most_bytes);
@@ -312,16 +351,18 @@ mod tests {
         now_ns: u64,
         /// In the round before.
         packets: u64,
+        /// Packets that the buffer before it has room for.
+        buffer: u64,
     }
 
     impl Sent {
-        fn new() -> Self {
+        fn new(buffer: u64) -> Self {
             let path = Path::new(4 << 20, 32 << 20, 46);
-            Self { path, progress: Progress::default(), now_ns: 0, packets: 0 }
+            Self { path, progress: Progress::default(), now_ns: 0, packets: 0, buffer }
         }
 
-        /// A round over a path that carries so many packets in it.
-        fn round(&mut self, carries: u64) {
+        /// A round over a path that carries so many packets in it. Returns how many were lost.
+        fn round(&mut self, carries: u64) -> u64 {
             self.path.begin_round(0, self.progress, false, self.now_ns);
             let window = self.path.window_bytes() / 1024;
             let paced = self.path.rate_bps().map(|bps| bps / 8 / 5 / (1024 + 46 + PACKET_BYTES));
@@ -330,10 +371,14 @@ mod tests {
             self.path.on_pause(true);
             self.now_ns += RTT_NS;
             let arrived = self.packets.min(carries);
+            let lost = self.packets.saturating_sub(carries + self.buffer);
             self.progress.packets += arrived;
             self.progress.bytes += arrived * 1024;
+            self.progress.lost += lost;
+            self.path.on_arrival(self.now_ns);
             self.path.end_round(self.progress, packets * 1024, RTT_NS, self.now_ns);
             self.packets = packets;
+            lost
         }
 
         fn megabytes_per_s(&self) -> u64 {
@@ -343,8 +388,8 @@ mod tests {
 
     #[test]
     fn a_probe_that_finds_more_is_followed_by_another_one() {
-        let mut sent = Sent::new();
-        (0..30).for_each(|_| sent.round(10_000));
+        let mut sent = Sent::new(u64::MAX >> 1);
+        (0..30).for_each(|_| _ = sent.round(10_000));
         assert!((40..=70).contains(&sent.megabytes_per_s()), "{} MB/s", sent.megabytes_per_s());
         let rounds = (0..100).take_while(|_| {
             sent.round(20_000);
@@ -353,5 +398,33 @@ mod tests {
         // Twice as much is four probes: one in eight rounds would need 24 more.
         let rounds = rounds.count();
         assert!(rounds <= 12, "{rounds} rounds");
+    }
+
+    #[test]
+    fn a_probe_that_only_lost_packets_is_followed_by_smaller_ones() {
+        let mut sent = Sent::new(1_500);
+        let lost = (0..40).map(|_| sent.round(10_000)).sum::<u64>();
+        assert!(lost > 0, "the start and the first probe are longer than the buffer");
+        assert_eq!((0..100).map(|_| sent.round(10_000)).sum::<u64>(), 0);
+        // A path that carries more is found all the same.
+        (0..60).for_each(|_| _ = sent.round(20_000));
+        let best = sent.path.best();
+        assert!(best >= 100_000_000, "{best} bytes a second");
+    }
+
+    /// What came in the pause before a round is not what the path delivered in it.
+    #[test]
+    fn acknowledgements_that_come_in_groups_prove_no_greater_rate() {
+        let mut path = Path::new(4 << 20, 32 << 20, 46);
+        let progress = |packets: u64| Progress { packets, bytes: packets * 1024, lost: 0 };
+        path.on_arrival(0);
+        // Nothing was heard for half a round trip, in which as much arrived as in any other.
+        path.begin_round(0, progress(0), false, RTT_NS / 2);
+        path.on_pause(true);
+        let now_ns = RTT_NS / 2 + RTT_NS;
+        path.on_arrival(now_ns);
+        path.end_round(progress(15_000), 4 << 20, RTT_NS, now_ns);
+        let wire = 10_000 * (1024 + 46 + PACKET_BYTES) * 5;
+        assert!(path.best() <= wire, "{} of {wire} bytes a second", path.best());
     }
 }

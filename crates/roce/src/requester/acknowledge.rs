@@ -141,6 +141,7 @@ impl Requester {
 
     /// Learns about the path once in a round trip.
     fn follow_path(&mut self, now_ns: u64) {
+        self.path.on_arrival(now_ns);
         let Some(mark) = self.path.mark().filter(|mark| self.engine.has_arrived(*mark)) else {
             return;
         };
