@@ -106,6 +106,7 @@ impl Engine {
         self.keys.insert(key, at);
         let demand = self.first_demand();
         self.applications[at] = Some(Application::new(newcomer, id, demand));
+        self.lookout.note(at);
         if self.has_agreed_rates() {
             // Until a rate is agreed.
             self.scheduler.set_rate(id, 0.0);

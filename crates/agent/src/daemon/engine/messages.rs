@@ -76,6 +76,7 @@ impl Engine {
             Ok(Some(landed)) => {
                 if let Some(application) = &mut self.applications[owner] {
                     application.land(queue_pair, &landed);
+                    self.lookout.note(owner);
                 }
             }
             Ok(None) => {}

@@ -5,6 +5,7 @@ mod application;
 mod command;
 mod demand;
 mod justitia;
+mod lookout;
 mod messages;
 mod raw;
 mod shared;
@@ -28,6 +29,7 @@ use agreed::Agreed;
 use application::Application;
 use catchment_verbs::{Ah, AsyncEvent, Completion, Cq, Qp, QpTransition, event};
 use justitia::Justitia;
+use lookout::Lookout;
 use rustix::event::{PollFd, PollFlags};
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -127,7 +129,10 @@ pub(super) struct Engine {
     justitia: Option<Justitia>,
     scheduler: Scheduler,
     shared_qps: SharedQps,
-    /// Of a poll of these; kept for their memory.
+    lookout: Lookout,
+    /// Who is looked at in this turn; kept for its memory.
+    due: Vec<usize>,
+    /// Of a poll of shared queue pairs; kept for their memory.
     landed: Vec<u64>,
     failed: Vec<(u32, u32)>,
     polled: Vec<Completion>,
@@ -183,6 +188,8 @@ impl Engine {
             agreed: changes.map(|changes| Agreed::new(changes, policy.between.send_bytes_per_s)),
             scheduler,
             shared_qps,
+            lookout: Lookout::default(),
+            due: Vec::new(),
             landed: Vec::new(),
             failed: Vec::new(),
             polled: vec![Completion::EMPTY; POLLED],
@@ -205,7 +212,7 @@ impl Engine {
     pub(super) fn run(mut self) {
         let (mut looks, mut idle_since, mut armed) = (0, None, false);
         while !self.stopped {
-            if self.turn() {
+            if self.turn(armed) {
                 (looks, idle_since, armed) = (0, None, false);
             } else if looks < QUICK_LOOKS {
                 looks += 1;
@@ -225,8 +232,8 @@ impl Engine {
         }
     }
 
-    /// Does what there is to do; returns whether there was anything.
-    fn turn(&mut self) -> bool {
+    /// Does what there is to do; returns whether there was anything. The last one before a sleep finds all.
+    fn turn(&mut self, before_sleep: bool) -> bool {
         self.steps.begin();
         let mut busy = false;
         while let Ok(command) = self.commands.try_recv() {
@@ -234,16 +241,18 @@ impl Engine {
             self.command(command);
         }
         self.steps.end(Step::Command);
-        for at in 0..self.applications.len() {
+        let due = self.look_out(before_sleep);
+        for &at in &due {
             busy |= self.is_due(at) && self.take(at, BATCH);
         }
         self.steps.end(Step::Take);
         self.spend_time();
         self.pace();
         busy |= self.dispatch();
-        for at in 0..self.applications.len() {
+        for &at in &due {
             busy |= self.poll(at);
         }
+        self.due = due;
         busy |= self.poll_shared();
         self.note_who_is_behind();
         // Asking for events takes a lock.
@@ -256,6 +265,18 @@ impl Engine {
         self.steps.end(Step::Complete);
         self.steps.end_turn(self.is_busy);
         self.is_busy
+    }
+
+    /// Returns whose rings and completions are looked at in this turn.
+    #[inline]
+    fn look_out(&mut self, before_sleep: bool) -> Vec<usize> {
+        let mut due = std::mem::take(&mut self.due);
+        let (applications, scheduler) = (&self.applications, &self.scheduler);
+        self.lookout.begin_turn(&mut due, before_sleep, |at| {
+            let application = applications.get(at).and_then(Option::as_ref);
+            application.is_some_and(|application| scheduler.waiting(application.id) > 0)
+        });
+        due
     }
 
     /// Tells the scheduler of time, now and then.
@@ -323,7 +344,11 @@ impl Engine {
             return false;
         }
         if self.mode == Mode::Raw {
-            return self.poll_each(at);
+            let any = self.poll_each(at);
+            if any {
+                self.lookout.note(at);
+            }
+            return any;
         }
         let Ok(count) = application.cq.poll(&mut self.polled[..]) else {
             application.hang_up("its completion queue at the device failed");
@@ -332,6 +357,9 @@ impl Engine {
         let polled = std::mem::take(&mut self.polled);
         self.take_completions(at, &polled[..count]);
         self.polled = polled;
+        if count > 0 {
+            self.lookout.note(at);
+        }
         count > 0
     }
 
@@ -371,6 +399,7 @@ impl Engine {
             let Some(chunk) = next else {
                 self.post(current);
                 self.steps.end(Step::Post);
+                self.lookout.spent(n, bytes);
                 return n > 0;
             };
             bytes += chunk.bytes;
@@ -386,6 +415,7 @@ impl Engine {
         }
         self.post(current);
         self.steps.end(Step::Post);
+        self.lookout.spent(BATCH, bytes);
         true
     }
 

@@ -121,6 +121,8 @@ impl Engine {
             application.land(connection.queue_pair, &landed);
         }
         connection.count(&mut application.outstanding);
+        // To be woken for it.
+        self.lookout.note(connection.owner);
         let id = connection.id;
         let leaves = |stage: Stage| stage != Stage::Open;
         if connection.shared.as_ref().is_some_and(|shared| leaves(shared.stage)) {

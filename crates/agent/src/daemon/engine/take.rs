@@ -41,6 +41,7 @@ impl Engine {
             }
         }
         if taken > 0 {
+            self.lookout.note(at);
             application.end.free();
             if application.end.is_broken() {
                 application.hang_up("a page of its request pool could not be had");
