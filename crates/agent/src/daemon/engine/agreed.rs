@@ -12,8 +12,9 @@ use tokio::sync::mpsc::UnboundedSender;
 
 /// How often those are looked at who were found to ask for little, and may be held by that: not to wait for the next look.
 const LOOK_FOR_HELD: Duration = Duration::from_micros(250);
-/// Time is given out no more often than so much of it has passed for each application: to go over all of them takes a
-/// tenth of that.
+/// Beyond so many applications time is given out no more often than so much of it has passed for each of the others: to
+/// go over all of them takes a tenth of that.
+const FEW: usize = 64;
 const EACH: Duration = Duration::from_nanos(100);
 
 /// See the module.
@@ -77,7 +78,8 @@ impl Engine {
         let has_agreed_rates = self.has_agreed_rates();
         let Some(agreed) = self.agreed.as_mut().filter(|_| has_agreed_rates) else { return };
         let now = Instant::now();
-        if now - agreed.spent >= EACH * self.applications.len() as u32 {
+        let many = self.applications.len().saturating_sub(FEW);
+        if now - agreed.spent >= EACH * many as u32 {
             self.scheduler.refill(now - std::mem::replace(&mut agreed.spent, now));
         }
         let passed = now - agreed.looked;

@@ -24,7 +24,7 @@ enum State {
 #[derive(Debug, Default)]
 pub(super) struct Lookout {
     states: Vec<State>,
-    /// Those that are looked at in each turn.
+    /// Those that are looked at in each turn, in order.
     each: Vec<usize>,
     /// Where looks at the others go on.
     next: usize,
@@ -44,7 +44,8 @@ impl Lookout {
             self.states.resize(at + 1, State::Rare);
         }
         if std::mem::replace(&mut self.states[at], State::Seen) == State::Rare {
-            self.each.push(at);
+            let place = self.each.partition_point(|known| *known < at);
+            self.each.insert(place, at);
         }
     }
 
