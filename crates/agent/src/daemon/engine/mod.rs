@@ -250,7 +250,10 @@ impl Engine {
         self.pace();
         busy |= self.dispatch();
         for &at in &due {
-            busy |= self.poll(at);
+            if self.poll(at) {
+                busy = true;
+                self.lookout.note(at);
+            }
         }
         self.due = due;
         busy |= self.poll_shared();
@@ -344,11 +347,7 @@ impl Engine {
             return false;
         }
         if self.mode == Mode::Raw {
-            let any = self.poll_each(at);
-            if any {
-                self.lookout.note(at);
-            }
-            return any;
+            return self.poll_each(at);
         }
         let Ok(count) = application.cq.poll(&mut self.polled[..]) else {
             application.hang_up("its completion queue at the device failed");
@@ -357,9 +356,6 @@ impl Engine {
         let polled = std::mem::take(&mut self.polled);
         self.take_completions(at, &polled[..count]);
         self.polled = polled;
-        if count > 0 {
-            self.lookout.note(at);
-        }
         count > 0
     }
 
