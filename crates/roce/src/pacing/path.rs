@@ -8,7 +8,7 @@
 //!
 //! It begins when a round fills the configured window and needs more, on a path of [`LONG_NS`] or longer; on
 //! shorter ones nothing here changes anything. Losses mean little (a radio loses without being full): many
-//! at once end the start, and shrink the window to what a probe needs. A round in which the program had nothing to send proves a rate and disproves none.
+//! at once end the start, shrink the window to what a probe needs, and make the next probes smaller where one of these lost them. A round in which the program had nothing to send proves a rate and disproves none.
 use catchment_verbs_types::Flow;
 
 /// The shortest round trip of a long path.
@@ -310,7 +310,6 @@ impl Path {
                 (part(best, START).max(least), part(holds, START))
             }
             Phase::Drain { .. } => (part(best, DRAIN), part(holds, START)),
-            // Others fill the buffer before the bottleneck too: do not fill it further.
             Phase::Steady { at, lossy } => {
                 let gain = match at {
                     0 => 100 + self.asks,
