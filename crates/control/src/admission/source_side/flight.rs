@@ -4,8 +4,9 @@ use crate::admission::transfer::sent_bytes;
 /// How long a least delay counts at least; twice that at most.
 const REMEMBERED_NS: u64 = 10_000_000_000;
 
-/// How long acknowledgements take: the least time from when a chunk has left at its rate to when the queue pair says so. Paths
-/// change, so what is older than 20 s does not count.
+/// How long acknowledgements take: the least time from when a chunk begins to when the queue pair says that it is acknowledged.
+/// When it left is not known exactly, so this is longer than the path, by the time of the shortest chunk at most. Paths change:
+/// what is older than 20 s does not count.
 #[derive(Debug)]
 pub(super) struct AckDelay {
     least_ns: u64,
@@ -18,7 +19,7 @@ impl AckDelay {
         Self { least_ns: u64::MAX, before_ns: u64::MAX, until_ns: 0 }
     }
 
-    /// A chunk is acknowledged, so long after it should have left.
+    /// A chunk is acknowledged, so long after it has begun.
     pub(super) fn note(&mut self, now_ns: u64, delay_ns: u64) {
         if now_ns >= self.until_ns {
             (self.before_ns, self.least_ns) = (self.least_ns, delay_ns);
@@ -121,18 +122,24 @@ mod tests {
         assert_eq!(bytes(&delay), 25_000_000 + (1 << 20));
     }
 
-    #[test]
-    fn what_has_left_needs_no_window_and_an_early_acknowledgement_shows_no_path() {
-        const BYTES: u64 = 10 << 20;
-        let flight = Flight::new(&AckDelay::new(), 200 * MS, 1 << 18);
+    const BYTES: u64 = 10 << 20;
+
+    fn granted(rate_bps: u64) -> Transfer {
         let mut transfer = Transfer::new(BYTES, 0, 1);
-        let told = Told::Granted { rate_bps: 1_000_000_000, from_ns: 0, until_ns: 200 * MS };
+        let told = Told::Granted { rate_bps, from_ns: 0, until_ns: 200 * MS };
         let (device, number, revision, seen, ask) = (0, 1, 1, 1, false);
         let record =
             ControllerRecord { device, number, revision, seen, ask, told, missed_ns: None };
         transfer.obey(0, &record);
+        transfer
+    }
+
+    #[test]
+    fn what_has_left_needs_no_window() {
+        let flight = Flight::new(&AckDelay::new(), 200 * MS, 1 << 18);
+        let mut transfer = granted(1_000_000_000);
         let first = transfer.step(0, flight).unwrap();
-        assert_eq!(transfer.sent(first.leaves_ns - 1), None, "faster than its rate");
+        assert_eq!(transfer.sent(first.leaves_ns - 1), Some(first.leaves_ns - 1));
         let second = transfer.step(first.leaves_ns, flight).unwrap();
         let left = |transfer: &Transfer, now_ns: u64| {
             let state = transfer.state(now_ns);
@@ -143,6 +150,21 @@ mod tests {
         let half = left(&transfer, half_ns) - (BYTES - first.bytes - second.bytes);
         assert!(half.abs_diff(second.bytes / 2) <= 200, "{half} of {}", second.bytes);
         assert_eq!(left(&transfer, second.leaves_ns), BYTES - first.bytes - second.bytes);
-        assert_eq!(transfer.sent(second.leaves_ns + 20 * MS), Some(20 * MS));
+        let takes_ns = second.leaves_ns - first.leaves_ns;
+        assert_eq!(transfer.sent(second.leaves_ns + 20 * MS), Some(takes_ns + 20 * MS));
+    }
+
+    /// A queue pair goes at the sum of its devices' rates, so a chunk of a slow window leaves sooner than its rate says.
+    #[test]
+    fn a_chunk_that_leaves_sooner_than_its_rate_says_does_not_shorten_the_path() {
+        let flight = Flight::new(&AckDelay::new(), 200 * MS, 1 << 20);
+        let mut transfer = granted(10_000_000);
+        let chunk = transfer.step(0, flight).unwrap();
+        assert!(chunk.leaves_ns > 5 * MS, "{} ns", chunk.leaves_ns);
+        // It left at once, over a path of 20 ms there and back.
+        let mut delay = AckDelay::new();
+        delay.note(20 * MS, transfer.sent(20 * MS).unwrap());
+        let bytes = Flight::new(&delay, 200 * MS, 1 << 20).bytes(1_000_000_000);
+        assert_eq!(bytes, 2_500_000 + (1 << 20));
     }
 }

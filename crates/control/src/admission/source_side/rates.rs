@@ -344,7 +344,7 @@ impl SourceSide {
                 let due_ns = if now_ns - rate.paced_ns < LATE_NS { rate.paced_ns } else { now_ns };
                 rate.paced_ns = due_ns.saturating_add(duration_ns(bytes, rate.rate_bps));
                 rate.busy_ns = ends_ns;
-                let chunk = transfer.begin_riding(bytes, rate.rate_bps, ends_ns);
+                let chunk = transfer.begin_riding(now_ns, (bytes, rate.rate_bps, ends_ns));
                 self.events.push_back(Event::Send { id, chunk, leave: Leave::Rate });
             }
         }

@@ -31,6 +31,7 @@ pub(super) struct Window {
 pub(super) struct Chunk {
     pub(super) bytes: u64,
     pub(super) rate_bps: u64,
+    begun_ns: u64,
     /// When it should have left.
     pub(super) leaves_ns: u64,
     revision: u32,
@@ -226,14 +227,14 @@ impl Transfer {
         self.told_ns = None;
     }
 
-    /// The oldest chunk is acknowledged; returns how long after it should have left. One that was faster than its rate says
-    /// nothing of the path.
+    /// The oldest chunk is acknowledged; returns how long after it has begun. It may have left sooner than its own rate says:
+    /// the queue pair goes at the sum of all rates, or at a higher one by now.
     pub(super) fn sent(&mut self, now_ns: u64) -> Option<u64> {
         let chunk = self.chunks.get(self.acked_chunks)?;
-        let delay_ns = now_ns.checked_sub(chunk.leaves_ns);
+        let delay_ns = now_ns.saturating_sub(chunk.begun_ns);
         self.acked_chunks += 1;
         self.retire(now_ns);
-        delay_ns
+        Some(delay_ns)
     }
 
     /// Forgets chunks that have left. One that was faster than its window's rate, as in shared memory, counts as on its way
@@ -416,7 +417,13 @@ impl Transfer {
         }
         let Window { rate_bps, revision, .. } = window;
         let leaves_ns = start_ns.saturating_add(duration_ns(bytes, rate_bps));
-        Some(self.pace(now_ns, Chunk { bytes, rate_bps, leaves_ns, revision, alone: false }))
+        let begun_ns = now_ns;
+        Some(
+            self.pace(
+                now_ns,
+                Chunk { bytes, rate_bps, begun_ns, leaves_ns, revision, alone: false },
+            ),
+        )
     }
 
     fn pace(&mut self, now_ns: u64, chunk: Chunk) -> Chunk {
@@ -438,7 +445,8 @@ impl Transfer {
     pub(super) fn begin_alone(&mut self, now_ns: u64, chunk_bytes: u64, rate_bps: u64) -> Chunk {
         let bytes = chunk_bytes.min(self.there_bytes());
         let leaves_ns = now_ns.max(self.busy_ns).saturating_add(duration_ns(bytes, rate_bps));
-        self.pace(now_ns, Chunk { bytes, rate_bps, leaves_ns, revision: self.seen, alone: true })
+        let (begun_ns, revision) = (now_ns, self.seen);
+        self.pace(now_ns, Chunk { bytes, rate_bps, begun_ns, leaves_ns, revision, alone: true })
     }
 
     pub(super) fn wants_to_begin(&self) -> bool {
@@ -491,9 +499,14 @@ impl Transfer {
         self.left_bytes
     }
 
-    /// Begins a chunk at the rate of its device, which has left at a time.
-    pub(super) fn begin_riding(&mut self, bytes: u64, rate_bps: u64, leaves_ns: u64) -> Chunk {
-        self.push(Chunk { bytes, rate_bps, leaves_ns, revision: self.seen, alone: true })
+    /// Begins a chunk at the rate of its device, which should have left at a time.
+    pub(super) fn begin_riding(
+        &mut self,
+        begun_ns: u64,
+        (bytes, rate_bps, leaves_ns): (u64, u64, u64),
+    ) -> Chunk {
+        let revision = self.seen;
+        self.push(Chunk { bytes, rate_bps, begun_ns, leaves_ns, revision, alone: true })
     }
 
     /// Returns whether it went at the rate of its device, and all has left.
