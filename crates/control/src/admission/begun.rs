@@ -13,7 +13,7 @@ impl Controller {
     pub(super) fn all_begun(&mut self, id: TransferId, until_ns: u64, revision: u32) {
         let Some(at) = self.transfers.find(id) else { return };
         let least_ns = self.guard_ns(id.device) / GUARD_PARTS;
-        let (until_ns, ahead_ns) = (until_ns.max(self.now_ns), self.config.ahead_ns);
+        let (until_ns, ahead_ns) = (until_ns.max(self.now_ns), self.grants_ahead_ns(id.device));
         let transfer = &mut self.transfers[at];
         let is_last = transfer.state == State::Granted && transfer.flags.ends != Ends::Lease;
         let is_whole = transfer.course.left_at(until_ns) <= window::REST_BYTES;

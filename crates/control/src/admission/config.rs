@@ -167,7 +167,7 @@ pub struct Config {
     pub rules: Rules,
     /// The longest window.
     pub lease_ns: u64,
-    /// Grants leave this much ahead of the time from which they hold.
+    /// Grants leave this much ahead of the time from which they hold, or as long as they take where that is longer.
     pub ahead_ns: u64,
     /// A source stops at borders of chunks of this size.
     pub chunk_bytes: u64,

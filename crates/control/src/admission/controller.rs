@@ -258,6 +258,13 @@ impl Controller {
         self.transfers.len()
     }
 
+    /// Returns how long before the end of a window the next one is granted on the links of a device: early enough for any
+    /// that waited there lately to begin then.
+    pub(super) fn grants_ahead_ns(&self, device: DeviceId) -> u64 {
+        let part = self.paths[usize::from(self.path_of(device).0)].part;
+        self.config.ahead_ns.max(self.parts[part].delay.get().unwrap_or(0))
+    }
+
     pub(super) fn refuse(&mut self, subject: Subject, reason: Refusal) {
         self.outputs.push_back(Output::Refused { subject, reason });
     }

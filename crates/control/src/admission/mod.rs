@@ -55,6 +55,7 @@ mod plan;
 mod pool;
 mod quad;
 mod queue;
+mod recent;
 mod refill;
 mod registry;
 mod request;

@@ -1,4 +1,5 @@
 //! Links that share paths, and the paths that share these: what changes there concerns nobody else.
+use super::recent::Recent;
 use super::transfer::Key;
 use super::{Config, NONE};
 
@@ -18,6 +19,8 @@ pub(super) struct Part {
     pub(super) freed: bool,
     /// It is among those that have changed.
     pub(super) listed: bool,
+    /// The longest that a grant takes to those that waited lately.
+    pub(super) delay: Recent,
 }
 
 /// The links between a source and a collector.
@@ -91,6 +94,7 @@ impl Part {
             exact: false,
             freed: false,
             listed: false,
+            delay: Recent::greatest(),
         }
     }
 }

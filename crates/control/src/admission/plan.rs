@@ -139,7 +139,8 @@ impl Controller {
         if more_bps < self.config.rate_min_bps.min(rate_bps) {
             return;
         }
-        let ahead_ns = if self.config.rules.pipelined { self.config.ahead_ns } else { 0 };
+        let device = self.transfers[at].id.device;
+        let ahead_ns = if self.config.rules.pipelined { self.grants_ahead_ns(device) } else { 0 };
         let start_ns = self.start_ns(at, more_bps);
         if let Some(start_ns) = start_ns
             && start_ns <= self.now_ns.saturating_add(ahead_ns)

@@ -54,6 +54,8 @@ impl Controller {
     /// Lets a transfer wait for capacity.
     pub(super) fn wait(&mut self, at: u32) {
         let id = self.transfers[at].id;
+        let part = self.paths[usize::from(self.path_of(id.device).0)].part;
+        self.parts[part].delay.note(self.now_ns, self.devices.known(id.device).delay_ns);
         self.set_state(at, State::Waiting);
         let transfer = &mut self.transfers[at];
         (transfer.rate_bps, transfer.due_ns) = (0, NEVER);

@@ -52,7 +52,7 @@ impl Controller {
     /// from when it was: a source that has died does not have the link for as long as others come and go.
     pub(super) fn set_window(&mut self, at: u32, from_ns: u64) {
         let guard_ns = self.guard_ns(self.transfers[at].id.device);
-        let ahead_ns = self.config.ahead_ns;
+        let ahead_ns = self.grants_ahead_ns(self.transfers[at].id.device);
         let rules = &self.config.rules;
         let transfer = &mut self.transfers[at];
         let begin_ns = from_ns.max(self.now_ns);
@@ -202,7 +202,7 @@ impl Controller {
             link.working.advance(self.now_ns, link.load_bps());
             link.pool.hold(at, rate_bps, until_ns);
         }
-        let soon_ns = until_ns.saturating_sub(self.config.ahead_ns);
+        let soon_ns = until_ns.saturating_sub(self.grants_ahead_ns(device));
         if self.config.rules.pipelined && soon_ns > self.now_ns {
             self.timers.set(soon_ns, Timer::Soon(path));
         }

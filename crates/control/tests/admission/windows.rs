@@ -22,6 +22,24 @@ fn a_window_has_the_length_of_the_transfer_and_the_next_begins_at_its_end() {
     assert_eq!(next.from_ns, first.until_ns, "granted ahead, from the end of the other on");
 }
 
+/// What the link has is not idle while the grant is on its way.
+#[test]
+fn one_that_is_far_is_granted_so_long_ahead_that_it_begins_at_the_end_of_the_other() {
+    let mut harness = Harness::new(one_link(Rules::deadline()));
+    for (device, delay_ns) in [(1, 0), (2, 0), (3, 20 * MS)] {
+        let spec = DeviceSpec { delay_ns, ..spec(1, 10 * GBPS) };
+        harness.handle(0, Input::Register { device: DeviceId(device), spec });
+    }
+    harness.granted(0, transfer(3, 1), MS_AT_10).unwrap();
+    harness.handle(41 * MS, Input::Done { transfer: transfer(3, 1) });
+    let first = harness.granted(41 * MS, transfer(1, 1), 50 * MS_AT_10).unwrap();
+    harness.request(41 * MS, transfer(2, 1), 100 * MS_AT_10);
+    assert_eq!(harness.request(41 * MS, transfer(3, 2), 20 * MS_AT_10), []);
+    harness.timeout(first.until_ns - 20 * MS);
+    let next = harness.grant_of(transfer(3, 2)).unwrap();
+    assert_eq!(next.from_ns, first.until_ns, "it comes when it holds");
+}
+
 #[test]
 fn a_grant_holds_from_when_it_is_there() {
     let mut harness = Harness::new(one_link(Rules::deadline()));

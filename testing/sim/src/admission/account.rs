@@ -138,19 +138,24 @@ pub(super) struct Parts {
 }
 
 impl Parts {
-    /// `bits` are what the link carries in that time.
-    pub(super) fn of(account: &Account, bits: f64) -> Self {
-        let part = |part: f64| (part / bits * 1e4).round() / 1e4;
+    /// Returns the means of several runs, each with what the link carries in its time: bits. Timeouts are those of all.
+    pub(super) fn mean(runs: &[(Account, f64)]) -> Self {
+        let mean = |of: &dyn Fn(&Account, f64) -> f64| {
+            let sum: f64 = runs.iter().map(|(account, bits)| of(account, *bits)).sum();
+            (sum / runs.len() as f64 * 1e4).round() / 1e4
+        };
         Self {
-            working_fraction: part(account.working),
-            granted_fraction: part(account.granted),
-            begun_fraction: part(account.begun),
-            idle_full_fraction: part(account.full),
-            idle_ended_fraction: part(account.ended),
-            idle_stopping_fraction: part(account.stopping),
-            held_back_fraction: part(account.held_back),
-            resent_fraction: account.resent as f64 / account.packets.max(1) as f64,
-            timeouts: account.timeouts,
+            working_fraction: mean(&|account, bits| account.working / bits),
+            granted_fraction: mean(&|account, bits| account.granted / bits),
+            begun_fraction: mean(&|account, bits| account.begun / bits),
+            idle_full_fraction: mean(&|account, bits| account.full / bits),
+            idle_ended_fraction: mean(&|account, bits| account.ended / bits),
+            idle_stopping_fraction: mean(&|account, bits| account.stopping / bits),
+            held_back_fraction: mean(&|account, bits| account.held_back / bits),
+            resent_fraction: mean(&|account, _| {
+                account.resent as f64 / account.packets.max(1) as f64
+            }),
+            timeouts: runs.iter().map(|(account, _)| account.timeouts).sum(),
         }
     }
 

@@ -113,7 +113,9 @@ fn others(options: &AdmissionOptions, report: &Report) {
         }
     }
     if options.wants(What::Step, &slow) {
-        trips.iter().flat_map(step::rows).for_each(|row| report.show(&row));
+        let times = if options.quick { 2 } else { 8 };
+        let rows = trips.iter().flat_map(|method| step::rows(method, times));
+        rows.for_each(|row| report.show(&row));
     }
     if options.wants(What::Speed, &fast) {
         speed::rows(options.quick).iter().for_each(|row| report.show(row));

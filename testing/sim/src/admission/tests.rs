@@ -90,7 +90,7 @@ fn s2_20_knees_over_round_trips_are_those_of_the_model() {
 fn rates_follow_a_link_and_a_lone_stream_waits_for_its_first_frame_only() {
     for rtt_ns in [500_000, 20_000_000] {
         let method = Method { rtt_ns, ..ladder::shipped(LINK_BPS / 2) };
-        for row in step::rows(&method) {
+        for row in step::rows(&method, 1) {
             assert!(row.goals().iter().all(Goal::held), "{}", row.line());
         }
         for row in added::rows(&method) {

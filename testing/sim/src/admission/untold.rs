@@ -161,7 +161,6 @@ impl<'a> World<'a> {
         let rules = catchment_control::admission::Rules::deadline();
         let mut config = Config::new(vec![link], vec![vec![LinkId(0)]], rules);
         config.chunk_bytes = course.chunk_bytes;
-        config.ahead_ns = config.ahead_ns.max(course.rtt_ns / 2);
         let source = |_| Source {
             side: SourceSide::new(
                 0,

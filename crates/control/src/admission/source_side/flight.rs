@@ -1,42 +1,26 @@
 //! How much of a transfer may be on its way: as much as leaves at its rate until the first of it is acknowledged.
+use crate::admission::recent::Recent;
 use crate::admission::transfer::sent_bytes;
-
-/// How long a least delay counts at least; twice that at most.
-const REMEMBERED_NS: u64 = 10_000_000_000;
 
 /// How long acknowledgements take: the least time from when a chunk begins to when the queue pair says that it is acknowledged.
 /// When it left is not known exactly, so this is longer than the path, by the time of the shortest chunk at most. Paths change:
 /// what is older than 20 s does not count.
 #[derive(Debug)]
-pub(super) struct AckDelay {
-    least_ns: u64,
-    before_ns: u64,
-    until_ns: u64,
-}
+pub(super) struct AckDelay(Recent);
 
 impl AckDelay {
     pub(super) const fn new() -> Self {
-        Self { least_ns: u64::MAX, before_ns: u64::MAX, until_ns: 0 }
+        Self(Recent::least())
     }
 
     /// A chunk is acknowledged, so long after it has begun.
     pub(super) fn note(&mut self, now_ns: u64, delay_ns: u64) {
-        if now_ns >= self.until_ns {
-            (self.before_ns, self.least_ns) = (self.least_ns, delay_ns);
-            self.until_ns = now_ns.saturating_add(REMEMBERED_NS);
-        } else {
-            self.least_ns = self.least_ns.min(delay_ns);
-        }
+        self.0.note(now_ns, delay_ns);
     }
 
     /// Returns it, at most `most_ns`; 0 as long as nothing is known.
-    const fn ns(&self, most_ns: u64) -> u64 {
-        let least_ns = if self.least_ns < self.before_ns { self.least_ns } else { self.before_ns };
-        match least_ns {
-            u64::MAX => 0,
-            _ if least_ns > most_ns => most_ns,
-            _ => least_ns,
-        }
+    fn ns(&self, most_ns: u64) -> u64 {
+        self.0.get().map_or(0, |least_ns| least_ns.min(most_ns))
     }
 }
 
@@ -57,7 +41,7 @@ pub(super) struct Flight {
 
 impl Flight {
     /// Returns the bound by what is known of the path; no acknowledgement is waited for longer than a lease.
-    pub(super) const fn new(delay: &AckDelay, lease_ns: u64, chunk_bytes: u64) -> Self {
+    pub(super) fn new(delay: &AckDelay, lease_ns: u64, chunk_bytes: u64) -> Self {
         Self { delay_ns: delay.ns(lease_ns), lease_ns, chunk_bytes, round_trip_ns: 0 }
     }
 
@@ -78,7 +62,8 @@ impl Flight {
     }
 
     /// Returns how much may be on its way when more begins: what leaves at this rate until an acknowledgement comes, and
-    /// the chunk that leaves meanwhile.
+    /// the chunk that leaves meanwhile. What is lost is acknowledged as much later, and the source waits for it. Twice as much
+    /// would not, but send more into a link that has become slower: then some cuts of its capacity come too late.
     pub(super) fn bytes(self, rate_bps: u64) -> u64 {
         sent_bytes(self.delay_ns, rate_bps).saturating_add(self.chunk_bytes)
     }
