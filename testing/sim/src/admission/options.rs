@@ -164,7 +164,7 @@ fn cells(options: &AdmissionOptions, report: &Report, methods: &[Method]) {
 const PACKET_LOADS: [f64; 6] = [0.09, 0.3, 0.5, 0.66, 0.87, 1.0];
 const PACKET_LOADS_QUICK: [f64; 2] = [0.3, 0.87];
 const PACKET_SECONDS: u64 = 60;
-const PACKET_SECONDS_QUICK: u64 = 3;
+const PACKET_SECONDS_QUICK: u64 = 4;
 
 fn packet_cells(options: &AdmissionOptions, report: &Report) {
     let mut cells = Vec::new();
