@@ -92,7 +92,7 @@ enum Asked {
     Early,
     /// Ahead, with the last one just claimed.
     Last,
-    /// A claim was refused.
+    /// A claim was refused, or slots are to be used again: its time says nothing of when to read ahead.
     #[default]
     Empty,
 }
@@ -209,6 +209,19 @@ impl Pace {
             self.why.store(Asked::Empty as u32, Ordering::Relaxed);
         }
         in_flight == 0
+    }
+
+    /// Returns whether to read now so that slots that came back are used again while they are in the cache: `apart` blocks after
+    /// the last READ, as one takes packets and time of both sides, and always where it is done while it is posted.
+    #[inline]
+    pub fn reads_to_reuse(&self, in_flight: u32, apart: u32, now: Moment) -> bool {
+        let is_due = !self.may_read_ahead() || self.is_due(apart, now);
+        let reads = in_flight == 0 && is_due;
+        if reads {
+            self.asked.store(now.commits, Ordering::Relaxed);
+            self.why.store(Asked::Empty as u32, Ordering::Relaxed);
+        }
+        reads
     }
 
     fn why(&self) -> Asked {
@@ -444,6 +457,17 @@ mod tests {
         reads.completed(&pace, at(7), 3, true, true);
         assert!(!pace.may_read_ahead() && !pace.reads_ahead(0, 0, at(8)));
         assert!(pace.reads_when_empty(0) && !pace.reads_when_empty(1));
+    }
+
+    #[test]
+    fn to_use_slots_again_a_read_that_takes_time_is_for_several_blocks() {
+        let pace = Pace::new(Refill::Adaptive, 64);
+        let reads = |commits| pace.reads_to_reuse(0, 16, at(commits));
+        let due: Vec<u64> = (1..=64).filter(|commits| reads(*commits)).collect();
+        assert_eq!(due, [16, 32, 48, 64]);
+        assert!(!pace.reads_to_reuse(1, 16, at(100)), "one is in flight");
+        pace.learn_that_reads_take_no_time();
+        assert!((100..103).all(reads), "each block where it takes none");
     }
 
     #[test]

@@ -13,6 +13,10 @@ use crate::header::BlockHeader;
 use crate::refill::Moment;
 use std::sync::atomic::Ordering;
 
+/// What is sent between two READs to use slots again: a walk through so much does not leave the nearest caches. A READ for each
+/// block of 64 KiB took a fifth of the throughput over RoCE.
+const REUSE_BYTES: u32 = 1 << 20;
+
 impl Shared {
     #[inline]
     pub(super) fn alive(&self) -> Result<(), Broken> {
@@ -44,9 +48,7 @@ impl Shared {
     #[inline]
     pub(super) fn claim(&self, stream: u32) -> Result<Option<u32>, ReserveError> {
         if self.slots.uses_few() {
-            // Reading one line per block of a thousand lines is worth reusing a slot that is still in
-            // the cache.
-            self.refill();
+            self.reuse();
         }
         if let Data::Copy(copying) = &self.data
             && copying.reads_in_flight.load(Ordering::Relaxed) > 0
@@ -64,6 +66,24 @@ impl Shared {
             self.fetch_ahead();
         }
         claimed
+    }
+
+    /// Learns of releases before they are needed. A slot that is still in the cache is worth reading a line of `free[]` for a
+    /// block of a thousand lines; elsewhere, a READ for [`REUSE_BYTES`].
+    fn reuse(&self) {
+        match &self.data {
+            Data::InPlace(_) => {
+                self.scan_free();
+            }
+            Data::Copy(copying) => {
+                let in_flight = copying.reads_in_flight.load(Ordering::Acquire);
+                let apart = REUSE_BYTES / self.layout.block_bytes();
+                if self.pace.reads_to_reuse(in_flight, apart, self.moment(copying)) {
+                    copying.want_read();
+                    self.combine();
+                }
+            }
+        }
     }
 
     /// Claims a slot that is known to be free.

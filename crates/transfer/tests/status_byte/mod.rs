@@ -118,6 +118,22 @@ fn large_blocks_use_as_few_slots_as_they_need() {
     assert_eq!(slots.len(), 80);
 }
 
+/// Where a READ takes packets, one is for many blocks, however often slots come back.
+#[test]
+fn large_blocks_do_not_cost_a_read_each() {
+    if is_direct() {
+        return;
+    }
+    let Pair { sender, receiver, .. } = &pair(COPY, 64, 64 << 10);
+    let count = 512;
+    for number in 0..count {
+        send(sender, 0, number, &[1; 60_000], false);
+        drop(bring(sender, receiver));
+    }
+    let reads = sender.stats().status_reads;
+    assert!((1..=count / 8).contains(&reads), "{reads} READs for {count} blocks");
+}
+
 #[test]
 fn s1_2_payloads_of_random_blocks_are_equal() {
     let blocks = scaled(100_000);
