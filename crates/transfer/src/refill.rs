@@ -212,11 +212,10 @@ impl Pace {
     }
 
     /// Returns whether to read now so that slots that came back are used again while they are in the cache: `apart` blocks after
-    /// the last READ, as one takes packets and time of both sides, and always where it is done while it is posted.
+    /// the last READ.
     #[inline]
     pub fn reads_to_reuse(&self, in_flight: u32, apart: u32, now: Moment) -> bool {
-        let is_due = !self.may_read_ahead() || self.is_due(apart, now);
-        let reads = in_flight == 0 && is_due;
+        let reads = in_flight == 0 && self.is_due(apart, now);
         if reads {
             self.asked.store(now.commits, Ordering::Relaxed);
             self.why.store(Asked::Empty as u32, Ordering::Relaxed);
@@ -460,14 +459,13 @@ mod tests {
     }
 
     #[test]
-    fn to_use_slots_again_a_read_that_takes_time_is_for_several_blocks() {
+    fn a_read_to_use_slots_again_is_for_several_blocks() {
         let pace = Pace::new(Refill::Adaptive, 64);
-        let reads = |commits| pace.reads_to_reuse(0, 16, at(commits));
-        let due: Vec<u64> = (1..=64).filter(|commits| reads(*commits)).collect();
+        let due: Vec<u64> =
+            (1..=64).filter(|commits| pace.reads_to_reuse(0, 16, at(*commits))).collect();
         assert_eq!(due, [16, 32, 48, 64]);
         assert!(!pace.reads_to_reuse(1, 16, at(100)), "one is in flight");
-        pace.learn_that_reads_take_no_time();
-        assert!((100..103).all(reads), "each block where it takes none");
+        assert!((0..3).all(|_| pace.reads_to_reuse(0, 0, at(100))), "or for each");
     }
 
     #[test]

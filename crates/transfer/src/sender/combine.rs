@@ -69,7 +69,7 @@ impl Shared {
     }
 
     /// Learns of releases before they are needed. A slot that is still in the cache is worth reading a line of `free[]` for a
-    /// block of a thousand lines; elsewhere, a READ for [`REUSE_BYTES`].
+    /// block of a thousand lines. Between hosts a READ takes packets, and time of both sides: one for [`REUSE_BYTES`].
     fn reuse(&self) {
         match &self.data {
             Data::InPlace(_) => {
@@ -77,7 +77,8 @@ impl Shared {
             }
             Data::Copy(copying) => {
                 let in_flight = copying.reads_in_flight.load(Ordering::Acquire);
-                let apart = REUSE_BYTES / self.layout.block_bytes();
+                let one_host = self.free_watch.is_some();
+                let apart = if one_host { 0 } else { REUSE_BYTES / self.layout.block_bytes() };
                 if self.pace.reads_to_reuse(in_flight, apart, self.moment(copying)) {
                     copying.want_read();
                     self.combine();
