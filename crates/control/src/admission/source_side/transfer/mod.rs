@@ -419,12 +419,8 @@ impl Transfer {
         let Window { rate_bps, revision, .. } = window;
         let leaves_ns = start_ns.saturating_add(duration_ns(bytes, rate_bps));
         let begun_ns = now_ns;
-        Some(
-            self.pace(
-                now_ns,
-                Chunk { bytes, rate_bps, begun_ns, leaves_ns, revision, alone: false },
-            ),
-        )
+        let chunk = Chunk { bytes, rate_bps, begun_ns, leaves_ns, revision, alone: false };
+        Some(self.pace(now_ns, chunk))
     }
 
     fn pace(&mut self, now_ns: u64, chunk: Chunk) -> Chunk {
