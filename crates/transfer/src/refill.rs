@@ -211,14 +211,13 @@ impl Pace {
         in_flight == 0
     }
 
-    /// Returns whether to read now so that slots that came back are used again while they are in the cache: `apart` blocks after
-    /// the last READ.
+    /// Returns whether to read now, as [when none is left](Self::reads_when_empty), so that slots that came back are used again
+    /// while they are in the cache: `apart` blocks after the last READ.
     #[inline]
     pub fn reads_to_reuse(&self, in_flight: u32, apart: u32, now: Moment) -> bool {
         let reads = in_flight == 0 && self.is_due(apart, now);
         if reads {
             self.asked.store(now.commits, Ordering::Relaxed);
-            self.why.store(Asked::Empty as u32, Ordering::Relaxed);
         }
         reads
     }

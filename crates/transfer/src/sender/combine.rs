@@ -47,8 +47,8 @@ impl Shared {
     /// Claims a slot for a block of this stream; `None` when none is known to be free.
     #[inline]
     pub(super) fn claim(&self, stream: u32) -> Result<Option<u32>, ReserveError> {
-        if self.slots.uses_few() {
-            self.reuse();
+        if self.slots.uses_few() && self.reuses_slots() {
+            self.refill();
         }
         if let Data::Copy(copying) = &self.data
             && copying.reads_in_flight.load(Ordering::Relaxed) > 0
@@ -68,22 +68,17 @@ impl Shared {
         claimed
     }
 
-    /// Learns of releases before they are needed. A slot that is still in the cache is worth reading a line of `free[]` for a
-    /// block of a thousand lines. Between hosts a READ takes packets, and time of both sides: one for [`REUSE_BYTES`].
-    fn reuse(&self) {
+    /// Returns whether to learn of releases before they are needed. A slot that is still in the cache is worth reading a line of
+    /// `free[]` for a block of a thousand lines. Between hosts a READ takes packets, and time of both sides: one for
+    /// [`REUSE_BYTES`].
+    fn reuses_slots(&self) -> bool {
         match &self.data {
-            Data::InPlace(_) => {
-                self.scan_free();
-            }
-            Data::Copy(copying) => {
+            Data::Copy(copying) if self.free_watch.is_none() => {
                 let in_flight = copying.reads_in_flight.load(Ordering::Acquire);
-                let one_host = self.free_watch.is_some();
-                let apart = if one_host { 0 } else { REUSE_BYTES / self.layout.block_bytes() };
-                if self.pace.reads_to_reuse(in_flight, apart, self.moment(copying)) {
-                    copying.want_read();
-                    self.combine();
-                }
+                let apart = REUSE_BYTES / self.layout.block_bytes();
+                self.pace.reads_to_reuse(in_flight, apart, self.moment(copying))
             }
+            Data::Copy(_) | Data::InPlace(_) => true,
         }
     }
 
@@ -133,7 +128,7 @@ impl Shared {
         }
     }
 
-    /// Reads `free[]` because slots are missing: at once where it is mapped, by a READ elsewhere, unless
+    /// Reads `free[]` because slots are missing, or are to be used again: at once where it is mapped, by a READ elsewhere, unless
     /// one is in flight.
     pub(super) fn refill(&self) {
         match &self.data {

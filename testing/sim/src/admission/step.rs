@@ -139,29 +139,25 @@ fn untold(method: &Method, times: u64) -> Vec<StepRow> {
         true
     });
     let halved_goal_ms = (2 * lease_ns + method.rtt_ns) as f64 / 1e6;
-    let halved = |(course, found): &(untold::Course, Found)| {
-        let untold::Course { halved_ns, back_ns, .. } = *course;
-        Stretch {
-            since_ns: halved_ns,
-            settled_ns: found.fits_ns(course),
-            until_ns: back_ns,
-            bps: link_bps / 2,
-        }
+    let halved = |(course, found): &Run| Stretch {
+        since_ns: course.halved_ns,
+        settled_ns: found.fits_ns(course),
+        until_ns: course.back_ns,
+        bps: link_bps / 2,
     };
-    let back = |(course, found): &(untold::Course, Found)| {
-        let untold::Course { back_ns, end_ns, .. } = *course;
-        Stretch {
-            since_ns: back_ns,
-            settled_ns: found.used_ns(course),
-            until_ns: end_ns,
-            bps: link_bps,
-        }
+    let back = |(course, found): &Run| Stretch {
+        since_ns: course.back_ns,
+        settled_ns: found.used_ns(course),
+        until_ns: course.end_ns,
+        bps: link_bps,
     };
     vec![
         untold_row(method, ("halved-untold", halved_goal_ms), &runs, halved),
         untold_row(method, ("back-untold", 12_000.0), &runs, back),
     ]
 }
+
+type Run = (untold::Course, Found);
 
 /// The time of a run that a row is about.
 struct Stretch {
@@ -175,8 +171,8 @@ struct Stretch {
 fn untold_row(
     method: &Method,
     (case, goal_ms): (&'static str, f64),
-    runs: &[(untold::Course, Found)],
-    stretch: impl Fn(&(untold::Course, Found)) -> Stretch,
+    runs: &[Run],
+    stretch: impl Fn(&Run) -> Stretch,
 ) -> StepRow {
     let mean = |sum: f64| sum / runs.len() as f64;
     let mut settled_ms = Some(0.0_f64);
