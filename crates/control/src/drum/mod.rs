@@ -74,8 +74,8 @@ mod working;
 pub use exact::solve_exactly;
 pub use filling::max_min;
 pub use host::{
-    Answered, Application, Destination, Header, Host, HostConfig, HostCounts, HostError, Input,
-    Message, Offer, Output, WireError,
+    Answered, Application, Carried, Destination, Header, Host, HostConfig, HostCounts, HostError,
+    Input, Message, Numbers, Offer, Output, WireError,
 };
 pub use model::Objective;
 pub use parts::{Isa, limit_isa};

@@ -2,7 +2,8 @@
 //! replays its corpus share this file.
 //!
 //! An input is a list of steps: who sends (u8, from 1 to 3), ms that pass (u8), bytes of the message
-//! (u16, big-endian), the message.
+//! (u16, big-endian), the message; where the sender is 128 or more, what data carry: two applications (u8 each), a stamp (u16),
+//! numbers.
 use catchment_control::drum::{Application, Destination, Host, HostConfig, Input, Message, Output};
 
 const CAPACITY: f64 = 10.0;
@@ -41,8 +42,17 @@ pub(crate) fn check(mut script: &[u8]) {
         }
         now += 1_000_000 * u64::from(wait);
         host.handle(now, Input::Tick).expect("a tick is always possible");
-        let from = u32::from(from % 3) + 1;
-        host.handle(now, Input::Packet { from, bytes }).expect("a packet is always possible");
+        let (is_data, from) = (from >= 128, u32::from(from % 3) + 1);
+        let input = match bytes.first_chunk::<12>() {
+            Some(&[there, here, high, low, ref numbers @ ..]) if is_data => Input::Carried {
+                from,
+                ends: (there.into(), here.into()),
+                stamp: u16::from_be_bytes([high, low]),
+                numbers: *numbers,
+            },
+            _ => Input::Packet { from, bytes },
+        };
+        host.handle(now, input).expect("a packet is always possible");
         // At most offers and answers for each neighbour, twice.
         let outputs = (0..40).find(|_| matches!(host.poll(now), Output::Timeout(_)));
         assert!(outputs.is_some());

@@ -28,6 +28,9 @@ pub struct DrumOptions {
     /// Fraction of messages 100 ms late in one run
     #[arg(long, default_value_t = 0.0, requires = "hosts")]
     late: f64,
+    /// Data carry the numbers of their edges too, in one run
+    #[arg(long, requires = "hosts")]
+    carries: bool,
     /// Fairness of one run
     #[arg(long, default_value_t = 1.0, requires = "hosts")]
     alpha: f64,
@@ -39,7 +42,8 @@ pub struct DrumOptions {
 fn trial(hosts: usize, rtt_us: u64, loss: f64, late: f64, seed: u64) -> Trial {
     let jitter_ns = (rtt_us * 1000 / 5).max(2000);
     // Doubled wherever something is lost.
-    let wire = Wire { rtt_ns: rtt_us * 1000, jitter_ns, loss, double: loss / 5.0, late };
+    let wire =
+        Wire { rtt_ns: rtt_us * 1000, jitter_ns, loss, double: loss / 5.0, late, carries: false };
     let watched = if loss > 0.1 || late > 0.0 { 60 } else { 40 };
     Trial { hosts, apps_per_host: 1000, active: 20, alpha: 1.0, wire, seed, watched }
 }
@@ -49,7 +53,8 @@ impl DrumOptions {
         let seed = self.seed;
         if let Some(hosts) = self.hosts {
             let one = trial(hosts, self.rtt_us, self.loss, self.late, seed);
-            return vec![Trial { alpha: self.alpha, ..one }];
+            let wire = Wire { carries: self.carries, ..one.wire };
+            return vec![Trial { alpha: self.alpha, wire, ..one }];
         }
         let mut trials = vec![
             trial(1024, 10, 0.0, 0.0, seed),
@@ -59,6 +64,9 @@ impl DrumOptions {
             trial(128, 100, 0.0, 0.01, seed),
             trial(128, 5000, 0.0, 0.0, seed),
         ];
+        let carrying = [trials[2], trials[3]]
+            .map(|trial| Trial { wire: Wire { carries: true, ..trial.wire }, ..trial });
+        trials.extend(carrying);
         if self.full {
             trials.push(trial(4096, 100, 0.0, 0.0, seed));
             for seed in seed..seed + 5 {
@@ -103,11 +111,12 @@ fn judge(trial: &Trial, row: &Row) -> Result<(), String> {
     for miss in row.misses() {
         let Trial { hosts, alpha, wire, seed, .. } = trial;
         eprintln!(
-            "{}: {miss}: cargo xtask bench drum-sim --hosts {hosts} --rtt-us {} --loss {} --late {} --alpha {alpha} --seed {seed}",
+            "{}: {miss}: cargo xtask bench drum-sim --hosts {hosts} --rtt-us {} --loss {} --late {}{} --alpha {alpha} --seed {seed}",
             row.change,
             wire.rtt_ns / 1000,
             wire.loss,
             wire.late,
+            if wire.carries { " --carries" } else { "" },
         );
     }
     if row.over_capacity_unit_s > 0.0 {

@@ -48,6 +48,9 @@ pub(super) struct Row {
     /// Fraction of messages that are 100 ms late, and of those that come twice.
     pub(super) late: f64,
     pub(super) double: f64,
+    /// Whether data carry numbers, too, and how many of them hosts took in place of messages.
+    pub(super) carries: bool,
+    pub(super) carried: u64,
     pub(super) change: &'static str,
     pub(super) seed: u64,
     /// Rounds of the host that made most, until rates in force stay within 99.5 % of the optimum.
@@ -109,10 +112,11 @@ impl Row {
         let number =
             |value: Option<f64>| value.map_or("-".to_owned(), |value| format!("{value:.5}"));
         format!(
-            "{:5} hosts, rtt {:>6} us, loss {:.2}, late {:.2}, {:8} seed {}: rounds {:>3}, after 10 {}, least {}, last {}, alone {:.5}, over {}, {:.0} bytes/s a host, fell back {}",
+            "{:5} hosts, rtt {:>6} us, loss {:.2}{}, late {:.2}, {:8} seed {}: rounds {:>3}, after 10 {}, least {}, last {}, alone {:.5}, over {}, {:.0} bytes/s a host, fell back {}",
             self.hosts,
             self.rtt_us,
             self.loss,
+            if self.carries { " carried" } else { "" },
             self.late,
             self.change,
             self.seed,

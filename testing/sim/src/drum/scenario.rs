@@ -51,6 +51,7 @@ impl Scenario {
             loss: part(&mut random, 30),
             double: part(&mut random, 10),
             late: part(&mut random, 3),
+            carries: false,
         };
         let rounds = random.between(50, 300);
         let horizon_ns = rounds * wire.round_ns();
@@ -72,9 +73,23 @@ impl Scenario {
     }
 }
 
+/// Draws a scenario from its seed.
+pub(super) type Draw = fn(u64) -> Scenario;
+
 impl Scenario {
+    /// The kinds: what a fault of one is called.
+    pub(super) const KINDS: [(&str, Draw); 3] =
+        [("", Self::new), ("with demands: ", Self::with_demands), ("carried: ", Self::carrying)];
+
+    /// The same, where data carry the numbers of their edges, too.
+    fn carrying(seed: u64) -> Self {
+        let mut new = Self::new(seed);
+        new.wire.carries = true;
+        new
+    }
+
     /// The same, where applications also ask for more and for less all the time.
-    pub(super) fn with_demands(seed: u64) -> Self {
+    fn with_demands(seed: u64) -> Self {
         let mut random = Random::new(seed ^ 0xa5c5_d803);
         let mut new = Self::new(seed);
         for _ in 0..random.between(1, MOST_DEMANDS) {

@@ -36,16 +36,19 @@ pub(super) struct Summary {
     /// Runs at whose end some host says that it has.
     alone: u64,
     messages: u64,
+    /// Numbers of data that took the place of messages.
+    pub(super) carried: u64,
 }
 
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { runs, changes, killed, restarted, stood_still, cut, .. } = self;
-        let Self { fell_back, alone, messages, .. } = self;
+        let Self { fell_back, alone, messages, carried, .. } = self;
         write!(
             f,
             "{runs} runs: {changes} changes; {killed} hosts killed, {restarted} restarted, {stood_still} stood still; \
-             {cut} cuts; {fell_back} times fallen back, {alone} runs at their end; {messages} messages"
+             {cut} cuts; {fell_back} times fallen back, {alone} runs at their end; {messages} messages, \
+             {carried} numbers of data in their place"
         )
     }
 }
@@ -56,7 +59,7 @@ impl fmt::Display for Summary {
 /// When a seed failed; each is printed with the command that replays it.
 pub fn run(options: &DrumSoakOptions) -> Result<(), String> {
     if let Some(seed) = options.seeds.seed {
-        for scenario in [Scenario::new, Scenario::with_demands] {
+        for (_, scenario) in Scenario::KINDS {
             println!("{:#?}", scenario(seed));
             let (summary, hash) =
                 one(scenario(seed)).map_err(|fault| format!("seed {seed}: {fault}"))?;
@@ -65,9 +68,10 @@ pub fn run(options: &DrumSoakOptions) -> Result<(), String> {
         return Ok(());
     }
     options.seeds.hunt("cargo xtask soak drum", |seed| {
-        let mut sum = one(Scenario::new(seed))?.0;
-        let with_demands = one(Scenario::with_demands(seed));
-        sum += with_demands.map_err(|fault| format!("with demands: {fault}"))?.0;
+        let mut sum = Summary::default();
+        for (kind, scenario) in Scenario::KINDS {
+            sum += one(scenario(seed)).map_err(|fault| format!("{kind}{fault}"))?.0;
+        }
         Ok(sum)
     })
 }
@@ -135,6 +139,7 @@ impl Soak {
         self.sum.alone += u64::from(alone);
         self.sum.fell_back += self.world.fell_back();
         self.sum.messages += self.world.traffic.messages;
+        self.sum.carried += self.world.carried();
         Ok((self.sum, self.world.trace))
     }
 

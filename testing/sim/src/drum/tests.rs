@@ -6,7 +6,8 @@ use super::trial::Trial;
 use super::world::Wire;
 
 fn run(loss: f64, late: f64, seed: u64) -> Vec<Row> {
-    let wire = Wire { rtt_ns: 100_000, jitter_ns: 20_000, loss, double: loss / 5.0, late };
+    let wire =
+        Wire { rtt_ns: 100_000, jitter_ns: 20_000, loss, double: loss / 5.0, late, carries: false };
     let small =
         Trial { hosts: 16, apps_per_host: 20, active: 6, alpha: 1.0, wire, seed, watched: 40 };
     small.run().unwrap_or_else(|error| panic!("seed {seed}: {error}"))
@@ -40,7 +41,7 @@ fn no_capacity_is_exceeded_whatever_happens_to_messages() {
 fn thirty_seeds_keep_every_capacity_and_come_near_the_optimum_or_say_why_not() {
     let mut sum = Summary::default();
     for seed in 0..30 {
-        for scenario in [Scenario::new, Scenario::with_demands] {
+        for (_, scenario) in Scenario::KINDS {
             match one(scenario(seed)) {
                 Ok((summary, _)) => sum += summary,
                 Err(fault) => panic!("seed {seed}: {fault}"),
@@ -48,8 +49,8 @@ fn thirty_seeds_keep_every_capacity_and_come_near_the_optimum_or_say_why_not() {
         }
     }
     // They met what they are for.
-    let Summary { changes, killed, restarted, stood_still, cut, fell_back, .. } = sum;
-    let met = [changes, killed, restarted, stood_still, cut, fell_back];
+    let Summary { changes, killed, restarted, stood_still, cut, fell_back, carried, .. } = sum;
+    let met = [changes, killed, restarted, stood_still, cut, fell_back, carried];
     assert!(met.iter().all(|count| *count > 0), "{sum}");
     assert_eq!(
         one(Scenario::new(3)).map(|(_, hash)| hash),

@@ -30,6 +30,7 @@ struct Phase {
     begins: u64,
     rounds: Vec<u64>,
     fell_back: u64,
+    carried: u64,
     over: f64,
     wall: Instant,
 }
@@ -82,6 +83,7 @@ impl Trial {
             begins: world.now,
             rounds: world.rounds(),
             fell_back: world.fell_back(),
+            carried: world.carried(),
             over: world.over,
             wall: now(),
         }
@@ -161,6 +163,8 @@ impl Trial {
             loss: self.wire.loss,
             late: self.wire.late,
             double: self.wire.double,
+            carries: self.wire.carries,
+            carried: world.carried() - phase.carried,
             change,
             seed: self.seed,
             over_capacity_unit_s: world.over - phase.over,

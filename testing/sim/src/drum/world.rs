@@ -1,7 +1,9 @@
 //! Hosts, messages under way, and what is in force.
 use super::population::Population;
 use crate::{Chance, Random};
-use catchment_control::drum::{Destination, Host, HostConfig, HostError, Input, Output};
+use catchment_control::drum::{
+    Carried, Destination, Host, HostConfig, HostError, Input, Numbers, Output,
+};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
@@ -17,6 +19,8 @@ pub(super) struct Wire {
     pub(super) loss: f64,
     pub(super) double: f64,
     pub(super) late: f64,
+    /// Whether data carry the numbers of their edges, too: a packet of each edge for each message.
+    pub(super) carries: bool,
 }
 
 #[derive(Debug)]
@@ -27,6 +31,14 @@ enum Event {
         from: u32,
         lives: [u32; 2],
         bytes: Vec<u8>,
+    },
+    /// Between these lives of both, and these applications.
+    Data {
+        from: u32,
+        lives: [u32; 2],
+        ends: (u32, u32),
+        stamp: u16,
+        numbers: Numbers,
     },
     /// The session with this life of a host has ended.
     Gone(u32, u32),
@@ -319,11 +331,14 @@ impl World {
                 }
                 Input::Tick
             }
-            Event::Packet { from, lives, bytes } => {
-                if *lives != [self.met[at][*from as usize], self.lives[at]] {
-                    return Ok(());
-                }
-                Input::Packet { from: *from, bytes }
+            Event::Packet { from, lives, .. } | Event::Data { from, lives, .. }
+                if *lives != [self.met[at][*from as usize], self.lives[at]] =>
+            {
+                return Ok(());
+            }
+            Event::Packet { from, bytes, .. } => Input::Packet { from: *from, bytes },
+            &Event::Data { from, ends, stamp, numbers, .. } => {
+                Input::Carried { from, ends, stamp, numbers }
             }
             Event::Gone(other, life) => {
                 if self.met[at][*other as usize] > *life {
@@ -345,6 +360,9 @@ impl World {
             Event::Packet { from, bytes, .. } => {
                 u64::from(crc32fast::hash(bytes)) << 32 | u64::from(*from)
             }
+            Event::Data { from, numbers, .. } => {
+                u64::from(crc32fast::hash(numbers)) << 32 | u64::from(*from) << 3 | 4
+            }
             Event::Gone(other, _) => u64::from(*other) << 2 | 2,
             Event::Wake => 3,
         };
@@ -360,7 +378,10 @@ impl World {
                     self.put_in_force(host);
                     self.hold_all();
                 }
-                Output::Send { to, bytes } => self.send(host, to, bytes),
+                Output::Send { to, bytes } => {
+                    self.send(host, to, bytes);
+                    self.send_data(host, to);
+                }
                 Output::Timeout(at) => {
                     if at < self.timers[host as usize] {
                         self.timers[host as usize] = at;
@@ -375,20 +396,48 @@ impl World {
     fn send(&mut self, from: u32, to: u32, bytes: Vec<u8>) {
         self.traffic.messages += 1;
         self.traffic.bytes += bytes.len() as u64;
+        let lives = self.lives_of(from, to);
+        let copies = if self.random.happens(Chance::of(self.wire.double)) { 2 } else { 1 };
+        for _ in 0..copies {
+            self.carry(from, to, Event::Packet { from, lives, bytes: bytes.clone() });
+        }
+    }
+
+    /// One end's life, and the life of the other end as it knows it.
+    fn lives_of(&self, from: u32, to: u32) -> [u32; 2] {
+        [self.lives[from as usize], self.met[from as usize][to as usize]]
+    }
+
+    /// Something goes from one host to another, or is lost.
+    fn carry(&mut self, from: u32, to: u32, event: Event) {
         let chance = |random: &mut Random, part: f64| random.happens(Chance::of(part));
-        if self.side[from as usize] != self.side[to as usize] {
+        let is_cut = self.side[from as usize] != self.side[to as usize];
+        if is_cut || chance(&mut self.random, self.wire.loss) {
             return;
         }
-        let copies = if chance(&mut self.random, self.wire.double) { 2 } else { 1 };
-        for _ in 0..copies {
-            if chance(&mut self.random, self.wire.loss) {
-                continue;
-            }
-            let late = if chance(&mut self.random, self.wire.late) { LATE_NS } else { 0 };
-            let jitter = self.random.below(self.wire.jitter_ns / 2 + 1);
-            let at = self.now + self.wire.rtt_ns / 2 + jitter + late;
-            let lives = [self.lives[from as usize], self.met[from as usize][to as usize]];
-            self.schedule(at, to, Event::Packet { from, lives, bytes: bytes.clone() });
+        let late = if chance(&mut self.random, self.wire.late) { LATE_NS } else { 0 };
+        let jitter = self.random.below(self.wire.jitter_ns / 2 + 1);
+        self.schedule(self.now + self.wire.rtt_ns / 2 + jitter + late, to, event);
+    }
+
+    /// Data of each edge of two hosts, with their numbers.
+    fn send_data(&mut self, from: u32, to: u32) {
+        if !self.wire.carries {
+            return;
+        }
+        let at = from as usize;
+        let lives = self.lives_of(from, to);
+        let used = self.force[at].iter().filter(|(_, force)| force.rate > 0.0);
+        let ends = used.flat_map(|(number, force)| {
+            let there = force.ends.iter().filter(|end| end.host == to);
+            there.map(|end| (*number, end.application))
+        });
+        let host = &self.hosts[at];
+        let all: Vec<((u32, u32), Carried)> =
+            ends.filter_map(|ends| Some((ends, host.carried(ends.0, (to, ends.1))?))).collect();
+        for (ends, carried) in all {
+            let (stamp, numbers) = (carried.stamp, carried.encode());
+            self.carry(from, to, Event::Data { from, lives, ends, stamp, numbers });
         }
     }
 
@@ -454,6 +503,10 @@ impl World {
 
     pub(super) fn rounds(&self) -> Vec<u64> {
         self.hosts.iter().map(|host| host.counts().rounds).collect()
+    }
+
+    pub(super) fn carried(&self) -> u64 {
+        self.hosts.iter().map(|host| host.counts().carried).sum()
     }
 
     pub(super) fn fell_back(&self) -> u64 {

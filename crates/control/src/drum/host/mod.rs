@@ -9,6 +9,7 @@
 //! Capacities hold at every moment, whatever messages do: a sender uses no more than its receivers
 //! granted, and a receiver grants only what nobody can still be using (`ledger.rs`).
 mod application;
+mod carried;
 mod certificate;
 mod config;
 mod follow;
@@ -29,6 +30,7 @@ use receiving::{Incoming, Receiving};
 use sources::{Left, Source};
 use std::collections::{BTreeMap, VecDeque};
 
+pub use carried::{Carried, Numbers};
 pub use config::{Application, Destination, HostConfig, HostError};
 pub use wire::{Answered, Header, Message, Offer, WireError};
 
@@ -57,6 +59,17 @@ pub enum Input<'a> {
         from: u32,
         /// The bytes.
         bytes: &'a [u8],
+    },
+    /// Data came from an application of another host, and carried numbers.
+    Carried {
+        /// The host, as whoever carries the data has proven it, in the life that it has messages of.
+        from: u32,
+        /// The applications: the one there, and the one here.
+        ends: (u32, u32),
+        /// [`Carried::stamp`].
+        stamp: u16,
+        /// The numbers.
+        numbers: Numbers,
     },
 }
 
@@ -87,6 +100,8 @@ pub struct HostCounts {
     pub refused: u64,
     /// Times that this host fell back to its own shares.
     pub fell_back: u64,
+    /// Offers and prices that data carried, and no message had said.
+    pub carried: u64,
 }
 
 /// One host; `handle` it, then `poll` it until [`Output::Timeout`].
@@ -260,6 +275,14 @@ impl Host {
                 }
                 Ok(_) | Err(_) => self.counts.refused += 1,
             },
+            Input::Carried { from, ends, stamp, numbers } => {
+                match Carried::decode(stamp, numbers) {
+                    Ok(carried) if from != self.config.host => {
+                        self.take_carried(from, ends, carried);
+                    }
+                    Ok(_) | Err(_) => self.counts.refused += 1,
+                }
+            }
         }
         self.announce();
         Ok(())

@@ -15,9 +15,11 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(super) struct Incoming {
     /// The edge value.
     value: f64,
-    inverse: f64,
-    offered: f64,
-    fresh: bool,
+    pub(super) inverse: f64,
+    pub(super) offered: f64,
+    pub(super) fresh: bool,
+    /// Sequence of the newest offer that data carried.
+    pub(super) carried: u64,
     /// Whether it was offered with a change, which its value does not follow yet; and whether such an offer was passed
     /// over.
     is_news: bool,
@@ -105,7 +107,7 @@ const MOST_STEPS: usize = 40;
 /// How near a load must come to the capacity.
 const NEAR: f64 = 1e-9;
 /// What is heard of an offer, in capacities. More than one, or the only sender would never hear that it offers too much.
-const MOST_OFFERED: f64 = 2.0;
+pub(super) const MOST_OFFERED: f64 = 2.0;
 /// Beside the marginal utility of those who pay it, such a price is nothing.
 const NOTHING: f64 = 1e-6;
 /// How near grants must be to what they should be for a host to be still.
@@ -154,6 +156,7 @@ impl Host {
                     inverse: f64::from(offer.inverse),
                     offered,
                     fresh: false,
+                    carried: 0,
                     is_news: true,
                     missed_news: false,
                     marginal: 0.0,

@@ -26,6 +26,11 @@ impl Source {
         self.arrived || (!self.still && self.misses <= MOST_MISSES)
     }
 
+    /// Sequence of its newest offers, if what it offers is for steps.
+    pub(super) fn steps_from(&self) -> Option<u64> {
+        (self.taken > 0 && !self.alone).then_some(self.taken)
+    }
+
     /// Whether an answer waits for it: who was still may be about to wake.
     fn is_awaited(&self) -> bool {
         !self.arrived && self.misses <= MOST_MISSES

@@ -6,7 +6,7 @@ const HEADER: usize = 40;
 const OFFER: usize = 28;
 const ANSWER: usize = 32;
 /// Nothing that is shared is smaller or larger.
-const RANGE: std::ops::RangeInclusive<f32> = 1e-30..=1e30;
+pub(super) const RANGE: std::ops::RangeInclusive<f32> = 1e-30..=1e30;
 
 /// What both kinds of messages begin with.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

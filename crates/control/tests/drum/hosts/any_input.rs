@@ -1,7 +1,9 @@
 //! Any packets, from neighbours that obey and from those that do not.
 use super::network::{MS, application, config};
 use super::problem;
-use catchment_control::drum::{Answered, Header, Host, HostConfig, Input, Message, Offer, Output};
+use catchment_control::drum::{
+    Answered, Carried, Header, Host, HostConfig, Input, Message, Offer, Output,
+};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
@@ -36,13 +38,27 @@ impl Anyone {
 }
 
 /// Who sends, edges with value, marginal utility and elasticity, whether the last answers arrived, ms
-/// to the next.
-type Step = (u32, BTreeMap<(u32, u32), (f32, f32, f32)>, bool, u64);
+/// to the next, and what data carry before that.
+type Step = (u32, BTreeMap<(u32, u32), (f32, f32, f32)>, bool, u64, Vec<Data>);
+
+/// The applications, how much newer than the last offers, in stamps, and the numbers.
+type Data = ((u32, u32), i16, [u8; 8]);
+
+/// Numbers: some that a host would write, some that are anything.
+fn data() -> impl Strategy<Value = Data> {
+    let offer = prop::option::of((1e-6_f32..1e6, 1e-6_f32..1e6));
+    let price = prop::option::of(-1e6_f32..1e6);
+    let good =
+        (offer, price).prop_map(|(offer, price)| Carried { stamp: 0, offer, price }.encode());
+    let numbers = prop_oneof![4 => good, 1 => any::<[u8; 8]>()];
+    ((0..3_u32, 0..3_u32), -300..300_i16, numbers)
+}
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let value = (1e-6_f32..1e6, 1e-6_f32..1e6, 0.1_f32..10.0);
     let edges = prop::collection::btree_map((0..3_u32, 0..3_u32), value, 0..4);
-    prop::collection::vec((1..4_u32, edges, any::<bool>(), 0..30_u64), 1..60)
+    let data = prop::collection::vec(data(), 0..4);
+    prop::collection::vec((1..4_u32, edges, any::<bool>(), 0..30_u64, data), 1..60)
 }
 
 proptest! {
@@ -53,9 +69,14 @@ proptest! {
         let mut host = Host::new(config, 0).unwrap();
         let mut others = vec![Anyone::default(); 4];
         let mut now = 0;
-        for (from, edges, arrived, wait) in steps {
+        for (from, edges, arrived, wait, data) in steps {
+            let sent = now;
             now += wait * MS + 1;
             host.handle(now, Input::Tick).unwrap();
+            for (ends, newer, numbers) in data {
+                let stamp = ((sent >> 16) as u16).wrapping_add_signed(newer);
+                host.handle(now, Input::Carried { from, ends, stamp, numbers }).unwrap();
+            }
             let other = &mut others[from as usize];
             if arrived {
                 other.take_last(config.lease_ns, now);
@@ -85,6 +106,23 @@ proptest! {
             }
             let used: f64 = others.iter().map(|other| other.used(config.lease_ns, now)).sum();
             prop_assert!(used <= config.completion_capacity, "{used} of {}", config.completion_capacity);
+        }
+    }
+
+    /// S5.27: what stands in a header of data is as exact as eight bytes allow, and nothing else is taken for it.
+    #[test]
+    fn s5_27_numbers_of_data_are_read_back(
+        offer in prop::option::of((number(), number())), price in prop::option::of(number()), sign in any::<bool>(), any in any::<[u8; 8]>(),
+    ) {
+        let price = price.map(|price| if sign { -price } else { price });
+        let read = Carried::decode(7, Carried { stamp: 7, offer, price }.encode()).unwrap();
+        let near = |one: f32, other: f32| (one - other).abs() <= one.abs() / 256.0;
+        prop_assert_eq!((read.stamp, read.offer.map(|offer| offer.0)), (7, offer.map(|offer| offer.0)));
+        prop_assert!(offer.zip(read.offer).is_none_or(|(was, is)| near(was.1, is.1)), "{:?}", read);
+        prop_assert!(price.zip(read.price).is_none_or(|(was, is)| near(was, is)), "{:?}", read);
+        prop_assert_eq!(read.price.is_some(), price.is_some());
+        if let Ok(read) = Carried::decode(7, any) {
+            prop_assert_eq!(read.encode(), any);
         }
     }
 

@@ -1,5 +1,6 @@
 //! Hosts by themselves: what is in force fits every capacity at every moment, and ends near the optimum.
 mod any_input;
+mod carried;
 mod corpus;
 mod leaving;
 mod network;

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 pub(super) const MS: u64 = 1_000_000;
 
 /// Whose, and a packet with its sender, or else a timer.
-type Event = (usize, Option<(u32, Vec<u8>)>);
+pub(super) type Event = (usize, Option<(u32, Vec<u8>)>);
 
 pub(super) struct Network<'a> {
     pub(super) problem: &'a Problem,
@@ -177,6 +177,12 @@ impl<'a> Network<'a> {
             machine.rates().iter().map(|rate| if dead(host) { 0.0 } else { rate.1 }).collect()
         };
         self.hosts.iter().enumerate().flat_map(of).collect()
+    }
+
+    /// Goes on to what happens next.
+    pub(super) fn step(&mut self) {
+        let next = self.events.first_key_value().map(|(key, _)| key.0);
+        self.run(next.expect("something happens"));
     }
 
     pub(super) fn run(&mut self, until: u64) {
