@@ -7,8 +7,12 @@ use crate::matching::{Piece, Receive};
 
 /// The most bytes of a message.
 pub const MESSAGE_BYTES: usize = MAX_INLINE_BYTES;
-/// Of every message: kind, flags, 2 of nothing, the sender's queue pair, a number.
+/// Of every message: kind, flags, 2 for a stamp, the sender's queue pair, a number.
 const HEAD: usize = 12;
+/// Where the stamp is.
+const STAMP: usize = 2;
+/// Of a message that is there: its length and immediate, too.
+const DONE_BYTES: usize = HEAD + 12;
 /// Of a receive, before its pieces.
 const RECEIVE_HEAD: usize = 4;
 const PIECE: usize = 16;
@@ -49,6 +53,8 @@ pub enum Message<'a> {
         from: u32,
         /// Which.
         told: Told,
+        /// What its header carries.
+        numbers: Option<Numbers>,
     },
     /// How many messages have you taken?
     Ask {
@@ -67,6 +73,15 @@ pub enum Message<'a> {
         /// Modulo 2^32.
         count: u32,
     },
+}
+
+/// What a round says of the edge that data belong to, in eight bytes, and a stamp ([`catchment_control::drum::Carried`]).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Numbers {
+    /// When the round was.
+    pub stamp: u16,
+    /// What it says.
+    pub bytes: [u8; 8],
 }
 
 /// A message of an application.
@@ -97,6 +112,11 @@ fn get<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
 
 fn put<const N: usize>(out: &mut [u8; MESSAGE_BYTES], at: usize, bytes: [u8; N]) {
     out[at..at + N].copy_from_slice(&bytes);
+}
+
+fn get_numbers(bytes: &[u8]) -> Option<Numbers> {
+    let stamp = u16::from_be_bytes(get(bytes, STAMP)?);
+    Some(Numbers { stamp, bytes: get(bytes, DONE_BYTES)? })
 }
 
 fn put_receives(out: &mut [u8; MESSAGE_BYTES], receives: &[Receive]) -> usize {
@@ -171,9 +191,9 @@ impl<'a> Message<'a> {
                 };
                 (POSTED, count, from, first)
             }
-            Self::Done { from, told } => {
-                let flags = u8::from(told.is_send) | u8::from(told.imm.is_some()) << 1;
-                (DONE, flags, from, told.number)
+            Self::Done { from, told, numbers } => {
+                let flags = [told.is_send, told.imm.is_some(), numbers.is_some()].map(u8::from);
+                (DONE, flags[0] | flags[1] << 1 | flags[2] << 2, from, told.number)
             }
             Self::Ask { from } => (ASK, 0, from, 0),
             Self::Taken { from, count } => {
@@ -186,10 +206,13 @@ impl<'a> Message<'a> {
         put(out, 8, number.to_be_bytes());
         match self {
             Self::Posted { receives: Receives::Given(all), .. } => put_receives(out, all),
-            Self::Done { told, .. } => {
+            Self::Done { told, numbers, .. } => {
                 put(out, HEAD, told.bytes.to_be_bytes());
                 put(out, HEAD + 8, told.imm.unwrap_or(0).to_be_bytes());
-                HEAD + 12
+                let Some(numbers) = numbers else { return DONE_BYTES };
+                put(out, STAMP, numbers.stamp.to_be_bytes());
+                put(out, DONE_BYTES, numbers.bytes);
+                DONE_BYTES + numbers.bytes.len()
             }
             Self::Open { .. }
             | Self::Posted { .. }
@@ -215,10 +238,12 @@ impl<'a> Message<'a> {
                 let imm = u32::from_be_bytes(get(bytes, HEAD + 8)?);
                 let imm = (flags & 2 != 0).then_some(imm);
                 // No request has more.
+                let all = bytes;
                 let bytes = u64::from_be_bytes(get(bytes, HEAD)?);
                 let bytes = u32::try_from(bytes).ok()?.into();
                 let told = Told { number, is_send: flags & 1 != 0, bytes, imm };
-                Self::Done { from, told }
+                let numbers = if flags & 4 == 0 { None } else { Some(get_numbers(all)?) };
+                Self::Done { from, told, numbers }
             }
             ASK => Self::Ask { from },
             TAKEN => Self::Taken { from, count: (flags & 1 != 0).then_some(number) },
@@ -248,10 +273,16 @@ mod tests {
     fn messages_read_back_and_other_bytes_do_not() {
         let given = receives();
         let told = Told { number: 7, is_send: true, bytes: (1 << 32) - 1, imm: Some(u32::MAX) };
+        let numbers = Some(Numbers { stamp: 0xfedc, bytes: *b"carried!" });
         let all = [
             Message::Open { from: 1, answer: true },
-            Message::Done { from: 9, told },
-            Message::Done { from: 9, told: Told { is_send: false, imm: None, ..told } },
+            Message::Done { from: 9, told, numbers: None },
+            Message::Done { from: 9, told, numbers },
+            Message::Done {
+                from: 9,
+                told: Told { is_send: false, imm: None, ..told },
+                numbers: None,
+            },
             Message::Ask { from: u32::MAX },
             Message::Taken { from: 3, count: Some(u32::MAX) },
             Message::Taken { from: 3, count: None },

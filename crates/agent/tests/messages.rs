@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a panic is how a test reports")]
 mod suite;
 
-use catchment_agent::Agent;
+use catchment_agent::{Agent, rounds};
 use catchment_conformance::{Options, Side, connect, connected, eventually, wait_one, wait_some};
 use catchment_probe::child::{Child, role, say};
 use catchment_probe::load::{did, scaled};
@@ -14,7 +14,7 @@ use catchment_verbs::{
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use suite::{SHM, open, peer, two_agents};
+use suite::{SHM, open, peer, two_agents, two_agents_in};
 
 const ROCE: [&str; 2] = [r#"{"roce": "127.0.0.1"}"#, r#"{"roce": "127.0.0.2"}"#];
 const SLOT: usize = 64;
@@ -385,6 +385,37 @@ fn what_has_arrived_outlives_its_connection_and_its_queue_pair() {
         assert!(received.iter().all(|done| done.result.is_ok()), "{round}: {received:?}");
         exchange(&mut other, 20, |_| {});
     }
+}
+
+fn carry_numbers(kind: &str, devices: [&str; 2]) {
+    let members = serde_json::json!({ "between": { "in_data": true } });
+    let (_agents, names) = two_agents_in(&members, (kind, devices), (20, 1 << 40));
+    let mut flows = flows(&names, "suite", 2);
+    let options = small();
+    let of = |host: usize| rounds(&names[host]).unwrap().unwrap();
+    let mut other = None;
+    eventually("numbers that data brought", || {
+        // Something to agree on: an application that comes, and goes.
+        other = other.is_none().then(|| {
+            connected((open(&names[0], "good"), &options), (open(&names[1], "good"), &options))
+        });
+        exchange(&mut flows, 256, |_| {});
+        of(1).carried > 8
+    });
+    eventually("an agreement", || (0..2).all(|host| of(host).still));
+    assert!((0..2).all(|host| of(host).refused == 0), "all of them are numbers of rounds");
+    assert_eq!(of(0).carried, 0, "nothing is sent there");
+}
+
+/// S5.27: messages carry the numbers of the rounds where the policy says so, and are the same messages.
+#[test]
+fn s5_27_messages_carry_the_numbers_of_rounds() {
+    carry_numbers("carrying", SHM);
+}
+
+#[test]
+fn s5_27_messages_carry_the_numbers_of_rounds_over_packets() {
+    carry_numbers("carrying-roce", ROCE);
 }
 
 /// Connections that are reset and connected again at once, while messages wait: what agents still say to each other of the

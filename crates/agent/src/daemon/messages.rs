@@ -135,6 +135,8 @@ impl Connection {
         let Plan { is_send, bytes, imm, .. } = *plan;
         let told = Told { number, is_send, bytes, imm };
         let message = Some((self.qpn, told));
+        let numbers = shared.carries.take();
+        let is_one = plan.is_one() && numbers.is_none();
         (shared.group, shared.has_sent) = (Some(place), true);
         let mut fence = send.fence && chunk.offset == 0;
         let inline = send.inline.take();
@@ -149,14 +151,14 @@ impl Connection {
                 copy[..count].copy_from_slice(&bytes[offset..offset + count]);
                 (posted.inline, offset) = (Some(copy), offset + count);
             }
-            if plan.is_one() {
+            if is_one {
                 (posted.op, posted.wr_id) = (SendOp::WriteImm(*remote, peer), wr_id);
                 (posted.is_silent, posted.message) = (false, message);
             }
             shared_qps.push(place, posted);
         }
-        if plan.count == 0 || !plan.is_one() {
-            let done = Message::Done { from: self.qpn, told };
+        if plan.count == 0 || !is_one {
+            let done = Message::Done { from: self.qpn, told, numbers };
             let buffer = shared_qps.take_buffer();
             let posted = Posted::message(wr_id, peer, &done, buffer);
             shared_qps.push(place, Posted { message, fence, is_silent: false, ..posted });

@@ -21,7 +21,7 @@ mod shared_qp_tests;
 mod shared_qps;
 mod status;
 
-use crate::peer::{Change, PeerError, PeerSecurity, Peers, SlotNews, Wiring};
+use crate::peer::{Brought, Change, PeerError, PeerSecurity, Peers, SlotNews, Wiring};
 use crate::policy::{Below, Mode, Policy, PolicyError};
 use crate::protocol;
 use catchment_provider_roce::{RoceOptions, RoceProvider};
@@ -140,6 +140,7 @@ struct Abroad {
     peers: Peers,
     maker: Maker,
     news: UnboundedSender<Change>,
+    brought: Brought,
 }
 
 /// Starts the sessions with other agents, if the policy has any.
@@ -169,9 +170,11 @@ fn start_peers(
     });
     let (asks, asked) = mpsc::channel();
     let make = Box::new(move |make| drop(asks.send(make)));
-    let wiring = Wiring { gid: port.context.gid(), changes, tell, make };
+    let brought = Brought::default();
+    let gid = port.context.gid();
+    let wiring = Wiring { gid, changes, brought: brought.clone(), tell, make };
     let peers = Peers::start(policy, security, wiring)?;
-    Ok(Some(Abroad { peers, maker: Maker::start(asked, work)?, news }))
+    Ok(Some(Abroad { peers, maker: Maker::start(asked, work)?, news, brought }))
 }
 
 impl Agent {
@@ -212,7 +215,8 @@ impl Agent {
         let has_groups = policy.mode == Mode::Share;
         let cq = parts.as_ref().map(|parts| Arc::clone(&parts.cq));
         let shared_qps = SharedQps::new(cq, has_groups);
-        let between = (news.clone(), shared_qps);
+        let brought = abroad.as_ref().map(|abroad| abroad.brought.clone());
+        let between = (news.clone().zip(brought), shared_qps);
         let engine = Engine::new(port.clone(), Arc::clone(&bell), commands, &policy, between);
         let (peers, maker) = abroad.map(|abroad| (abroad.peers, abroad.maker)).unzip();
         let shared = Arc::new(Shared {

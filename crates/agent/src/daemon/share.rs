@@ -1,5 +1,6 @@
 //! What a connection has to know while it shares queue pairs, and regions as these know them.
 use crate::entry::MAX_INLINE_BYTES;
+use crate::inband::Numbers;
 use crate::matching::PeerReceives;
 use crate::peer::message::RemoteRegion;
 use catchment_verbs::{Access, Mr};
@@ -63,6 +64,8 @@ pub(super) struct Shared {
     pub(super) leaves: Option<Sender<()>>,
     /// It gives nothing more to shared queue pairs, and waits to hear that the peer has taken all messages.
     pub(super) is_unsure: bool,
+    /// What its next message carries of rounds.
+    pub(super) carries: Option<Numbers>,
 }
 
 impl Shared {
@@ -88,6 +91,7 @@ impl Shared {
             taken: 0,
             leaves: None,
             is_unsure: false,
+            carries: None,
         }
     }
 }

@@ -108,7 +108,8 @@ impl Posted {
     fn tell_again(mut self) -> Self {
         if let (SendOp::WriteImm(_, to), Some((from, told))) = (self.op, self.message) {
             let buffer = self.inline.take().unwrap_or_else(|| Box::new([0; MAX_INLINE_BYTES]));
-            let again = Self::message(self.wr_id, to, &Message::Done { from, told }, buffer);
+            let again =
+                Self::message(self.wr_id, to, &Message::Done { from, told, numbers: None }, buffer);
             self = Self { message: self.message, ..again };
         }
         (self.is_silent, self.maybe_done) = (true, true);

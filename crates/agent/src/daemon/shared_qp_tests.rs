@@ -141,7 +141,7 @@ impl World {
         let told = Told { number, is_send: true, bytes: 0, imm: None };
         let from = connection as u32;
         let posted = if in_two {
-            let told = Message::Done { from, told };
+            let told = Message::Done { from, told, numbers: None };
             Posted { is_silent: false, ..Posted::message(base, from, &told, buffer()) }
         } else {
             Posted::new(base, SendOp::WriteImm(remote, from), Data::Inline(0))
@@ -177,7 +177,7 @@ impl World {
             return true;
         }
         let message = Message::decode(&given.inline).unwrap();
-        if let Message::Done { from, told } = message {
+        if let Message::Done { from, told, .. } = message {
             let taken = &mut self.taken[from as usize];
             assert!(told.number <= *taken, "one before it is lost");
             *taken += u32::from(told.number == *taken);

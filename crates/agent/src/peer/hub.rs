@@ -1,6 +1,7 @@
 //! One host among others: `drum::Host`, what it needs to know of applications and peers, and its rates.
 use super::alarm::Alarm;
 use super::capacity::{BYTES_PER_MOPS, Capacity};
+use super::carried::Carrying;
 use super::message::{Frame, Hello, PeerMessage};
 use super::registry::Registry;
 use super::roster::{QueuePair, Roster};
@@ -27,17 +28,18 @@ pub(super) struct Tells {
 
 /// See the module.
 pub(super) struct Hub {
-    host: Host,
+    pub(super) host: Host,
     capacity: Capacity,
     pub(super) ours: Arc<Hello>,
     pub(super) registry: Arc<Registry>,
     pub(super) roster: Roster,
     pub(super) shares: Shares,
     pub(super) slots: SlotEnds,
+    pub(super) carrying: Carrying,
     /// When questions that were not answered are asked again.
     pub(super) asks_again: Option<Instant>,
     /// The engine's number of each application.
-    keys: BTreeMap<u32, u64>,
+    pub(super) keys: BTreeMap<u32, u64>,
     /// What the host knows of each.
     joined: BTreeMap<u32, Application>,
     pub(super) tells: Tells,
@@ -87,7 +89,7 @@ impl Hub {
         ours: Arc<Hello>,
         registry: Arc<Registry>,
         tells: Tells,
-        (shares, slots): (Shares, SlotEnds),
+        (shares, slots, carrying): (Shares, SlotEnds, Carrying),
     ) -> Self {
         let roster = Roster::new(ours.host, ours.device.clone());
         Self {
@@ -98,6 +100,7 @@ impl Hub {
             roster,
             shares,
             slots,
+            carrying,
             asks_again: None,
             keys: BTreeMap::new(),
             joined: BTreeMap::new(),
@@ -155,6 +158,11 @@ impl Hub {
         if !self.ours.rates {
             return;
         }
+        self.take_carried();
+        self.tell_host(input);
+    }
+
+    pub(super) fn tell_host(&mut self, input: Input<'_>) {
         let now = self.now_ns();
         if let Err(error) = self.host.handle(now, input) {
             self.note_error(&error);
@@ -170,7 +178,10 @@ impl Hub {
         let due = loop {
             match self.host.poll(self.now_ns()) {
                 Output::Rates => self.announce(),
-                Output::Send { to, bytes } => self.send_round(to, bytes),
+                Output::Send { to, bytes } => {
+                    self.send_round(to, bytes);
+                    self.carry(to);
+                }
                 Output::Timeout(at) => break at,
             }
         };
@@ -213,6 +224,8 @@ impl Hub {
             fell_back: counts.fell_back,
             still: host.is_still(),
             residual: host.residual(),
+            carried: self.carrying.count,
+            carried_news: counts.carried,
             written: self.slots.written,
             sent: self.slots.sent,
             since_change: host.rounds_since_change(),

@@ -3,8 +3,10 @@
 //! A thread of its own accepts and dials, and moves messages; what they say about rates is for the hub.
 mod alarm;
 mod capacity;
+mod carried;
 mod groups;
 mod hub;
+mod hub_carried;
 mod hub_shares;
 mod hub_slots;
 pub mod message;
@@ -21,6 +23,8 @@ use crate::policy::{Below, Between, Mode, Policy};
 use crate::protocol::{Peer, Rounds};
 use alarm::Alarm;
 use capacity::Capacity;
+pub(crate) use carried::Brought;
+use carried::Carrying;
 use catchment_control::drum::{Host, HostConfig, HostError};
 use catchment_session::backoff::Backoff;
 use catchment_session::host::Host as Identity;
@@ -30,7 +34,7 @@ use catchment_session::io::{
 use catchment_verbs::{Endpoint, Gid};
 use hub::{Hub, Tells};
 use message::{DEVICE_DIGITS, Hello, RemoteRegion, VERSION};
-pub(crate) use orders::{Local, Make, Rate, SlotNews, Verdict};
+pub(crate) use orders::{Carry, Local, Make, Rate, SlotNews, Verdict};
 use registry::Registry;
 use ring::digest::{SHA256, digest};
 use session::Context;
@@ -227,6 +231,8 @@ pub(crate) struct Wiring {
     /// The address of the device.
     pub(crate) gid: Gid,
     pub(crate) changes: UnboundedReceiver<Change>,
+    /// What data bring.
+    pub(crate) brought: Brought,
     /// Tells the engine.
     pub(crate) tell: Box<dyn Fn(Verdict) + Send>,
     /// Tells who makes queue pairs.
@@ -240,7 +246,7 @@ impl Peers {
         security: PeerSecurity,
         wiring: Wiring,
     ) -> Result<Self, PeerError> {
-        let Wiring { gid, changes, tell, make } = wiring;
+        let Wiring { gid, changes, brought, tell, make } = wiring;
         let between = &policy.between;
         if policy.mode == Mode::Raw {
             return Err(PeerError::Raw);
@@ -273,12 +279,13 @@ impl Peers {
         let tells = Tells { tell, make };
         let (events, received) = mpsc::channel(EVENTS);
         let slots = SlotEnds::new(between.slots, events.clone());
+        let carrying = Carrying { carries: between.in_data, brought, count: 0 };
         let mut hub = Hub::new(
             (host, capacity),
             Arc::clone(&ours),
             Arc::clone(&registry),
             tells,
-            (shares, slots),
+            (shares, slots, carrying),
         );
         // Where a device's address is that of its host, an agent there is at the same port as this one.
         if let (Below::Roce(_), Some(Address::Tcp { port, .. })) = (policy.device, &local) {

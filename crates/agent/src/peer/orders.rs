@@ -1,6 +1,7 @@
 //! What who keeps the sessions asks of the rest of the agent.
 use super::message::{RemoteRegion, Slots};
 use super::slot_qp::SlotQp;
+use crate::inband::Numbers;
 
 /// A queue pair of an application of this host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,4 +87,14 @@ pub(crate) enum Verdict {
     Rates(Vec<Rate>),
     /// A queue pair leads to a host that is gone.
     Fail(u64, u32),
+    /// What data carry from now on, once each.
+    Carry(Vec<Carry>),
+}
+
+/// What the next message of a connection carries.
+pub(crate) struct Carry {
+    /// The engine's number of the application.
+    pub(crate) key: u64,
+    pub(crate) queue_pair: u32,
+    pub(crate) numbers: Numbers,
 }

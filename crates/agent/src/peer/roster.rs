@@ -226,6 +226,36 @@ impl Roster {
         self.owners.get(&qpn).copied()
     }
 
+    /// Returns the applications of this host.
+    pub(super) fn applications(&self) -> impl Iterator<Item = u32> {
+        self.members.keys().copied()
+    }
+
+    /// Returns an application's connections that lead to a host, with the application there.
+    pub(super) fn leading(
+        &self,
+        application: u32,
+        host: u32,
+    ) -> impl Iterator<Item = (QueuePair, u32)> {
+        let connections = self.members.get(&application).map(|member| &member.connections);
+        connections.into_iter().flatten().filter_map(move |(queue_pair, connection)| {
+            match connection.end {
+                End::There(known, to) if known == host => Some(((application, *queue_pair), to)),
+                End::There(..) | End::Elsewhere | End::Here | End::Asked(_) => None,
+            }
+        })
+    }
+
+    /// Returns the ends of the edge that data go along from a host to a queue pair of this device: the application there,
+    /// and here.
+    pub(super) fn ends(&self, qpn: u32, host: u32) -> Option<(u32, u32)> {
+        let at = self.at(qpn)?;
+        match self.members.get(&at.0)?.connections.get(&at.1)?.end {
+            End::There(known, from) if known == host => Some((from, at.0)),
+            End::There(..) | End::Elsewhere | End::Here | End::Asked(_) => None,
+        }
+    }
+
     /// Returns which application has a queue pair of this device.
     pub(super) fn owner(&self, qpn: u32) -> Option<u32> {
         self.owners.get(&qpn).map(|at| at.0)

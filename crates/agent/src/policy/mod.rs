@@ -92,6 +92,10 @@ pub struct Between {
     /// Messages of rounds are written into slots of other agents where these have any; else all go by sessions.
     #[serde(default = "crate::peer::message::yes")]
     pub slots: bool,
+    /// Messages of applications carry the numbers of the rounds, too: eight bytes more in the header of one message of a
+    /// connection and round. They take the place of what is lost of rounds.
+    #[serde(default)]
+    pub in_data: bool,
 }
 
 impl Between {
@@ -113,6 +117,7 @@ impl Default for Between {
             ratio: default_ratio(),
             queue_pairs: default_queue_pairs(),
             slots: true,
+            in_data: false,
         }
     }
 }

@@ -23,6 +23,12 @@ pub struct Rounds {
     pub residual: f64,
     /// Messages of rounds that were written into a slot of their host.
     pub written: u64,
+    /// Numbers of rounds that data of other hosts brought, and how many of them no message had said.
+    #[serde(default)]
+    pub carried: u64,
+    /// See [`Rounds::carried`].
+    #[serde(default)]
+    pub carried_news: u64,
     /// Those that went by a session.
     pub sent: u64,
     /// Rounds since the last change that this host made or heard of.

@@ -6,6 +6,7 @@
 //! simulated: the data itself; what a host sends is what it has put in force, from that moment on.
 //!
 //! `soak` draws all of it from a seed, with hosts that die, come back, stand still and are cut off.
+mod force;
 mod options;
 mod population;
 mod row;

@@ -62,6 +62,8 @@ pub(super) struct Row {
     pub(super) fraction_last: Option<f64>,
     /// What shares of hosts alone are worth: the start of the central solver.
     pub(super) fraction_alone: f64,
+    /// Round times, past those that were watched, until all were still before the second at rest.
+    pub(super) settled_after: Option<u64>,
     pub(super) over_capacity_unit_s: f64,
     pub(super) rounds: u64,
     pub(super) messages_per_host_round: Option<f64>,
@@ -94,6 +96,9 @@ impl Row {
             && self.rounds_to_995.is_none_or(|rounds| rounds > most)
         {
             misses.push(format!("rounds {:?}, {most} allowed", self.rounds_to_995));
+        }
+        if self.change == "still" && self.settled_after.is_none() {
+            misses.push("hosts do not come to rest".to_owned());
         }
         if self.change == "still" && self.rounds > 0 {
             misses.push(format!("{} rounds while all should be still", self.rounds));

@@ -8,8 +8,6 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 const LATE_NS: u64 = 100_000_000;
-/// How much of a capacity rounding may take.
-const ROUNDING: f64 = 1e-9;
 
 /// What happens to messages.
 #[derive(Clone, Copy, Debug)]
@@ -55,9 +53,9 @@ pub(super) struct Traffic {
 
 /// What one application has in force.
 #[derive(Clone, Debug)]
-struct Force {
-    rate: f64,
-    ends: Vec<Destination>,
+pub(super) struct Force {
+    pub(super) rate: f64,
+    pub(super) ends: Vec<Destination>,
 }
 
 pub(super) struct World {
@@ -86,13 +84,13 @@ pub(super) struct World {
     /// On which side of a cut each host is.
     pub(super) side: Vec<bool>,
     /// By host, then by application.
-    force: Vec<BTreeMap<u32, Force>>,
-    used: Vec<f64>,
+    pub(super) force: Vec<BTreeMap<u32, Force>>,
+    pub(super) used: Vec<f64>,
     /// Hosts whose use has changed.
-    touched: Vec<u32>,
+    pub(super) touched: Vec<u32>,
     /// What hosts granted before they could complete less, and until when that may be used.
-    granted: BTreeMap<u32, (f64, u64)>,
-    over_since: BTreeMap<u32, (u64, f64)>,
+    pub(super) granted: BTreeMap<u32, (f64, u64)>,
+    pub(super) over_since: BTreeMap<u32, (u64, f64)>,
 }
 
 impl Wire {
@@ -438,61 +436,6 @@ impl World {
         for (ends, carried) in all {
             let (stamp, numbers) = (carried.stamp, carried.encode());
             self.carry(from, to, Event::Data { from, lives, ends, stamp, numbers });
-        }
-    }
-
-    /// Holds what changed against the capacities that it uses.
-    fn put_in_force(&mut self, host: u32) {
-        let rates = self.hosts[host as usize].rates().to_vec();
-        let sent: f64 = rates.iter().map(|rate| rate.1).sum();
-        let capacity = self.population.members[host as usize].send;
-        // A host holds its own sending by itself; a breach counts as one of a second.
-        self.over += (sent - capacity * (1.0 + ROUNDING)).max(0.0);
-        let mut old = std::mem::take(&mut self.force[host as usize]);
-        let mut new = BTreeMap::new();
-        for (number, rate) in rates {
-            let known = old.remove(&number);
-            let member = &self.population.members[host as usize];
-            let ends = member.applications.get(&number).map(|known| &known.destinations[..]);
-            let ends = ends.unwrap_or_default();
-            let same = known.as_ref().is_some_and(|old| old.rate == rate && old.ends == ends);
-            let now = Force { rate, ends: ends.to_vec() };
-            if !same {
-                known.iter().for_each(|old| self.use_completions(old, -1.0));
-                self.use_completions(&now, 1.0);
-            }
-            new.insert(number, now);
-        }
-        old.values().for_each(|old| self.use_completions(old, -1.0));
-        self.force[host as usize] = new;
-    }
-
-    fn use_completions(&mut self, force: &Force, sign: f64) {
-        for to in &force.ends {
-            self.used[to.host as usize] += sign * force.rate * to.completions;
-            self.touched.push(to.host);
-        }
-    }
-
-    fn hold_all(&mut self) {
-        while let Some(host) = self.touched.pop() {
-            self.hold_against(host);
-        }
-    }
-
-    /// Counts what is above a capacity while it is.
-    fn hold_against(&mut self, host: u32) {
-        let granted = self.granted.get(&host).filter(|(_, until)| self.now < *until);
-        let capacity = self.population.members[host as usize].completion;
-        let capacity = granted.map_or(capacity, |(most, _)| capacity.max(*most));
-        let over = self.used[host as usize] - capacity * (1.0 + ROUNDING);
-        if let Some((since, much)) = self.over_since.remove(&host) {
-            self.over += much * (self.now - since) as f64 * 1e-9;
-        }
-        if over > 0.0 {
-            // Even for no time at all.
-            self.over += over * 1e-12;
-            self.over_since.insert(host, (self.now, over));
         }
     }
 

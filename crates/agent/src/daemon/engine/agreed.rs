@@ -3,7 +3,7 @@ use super::Engine;
 use super::application::Application;
 use super::demand::{Demand, LOOK};
 use super::steps::clock_ns;
-use crate::peer::{Change, Rate, Verdict};
+use crate::peer::{Brought, Change, Rate, Verdict};
 use crate::scheduler::{ApplicationId, Served};
 use catchment_control::drum::Working;
 use rustix::time::ClockId;
@@ -20,6 +20,7 @@ const EACH: Duration = Duration::from_nanos(100);
 /// See the module.
 pub(super) struct Agreed {
     pub(super) changes: UnboundedSender<Change>,
+    pub(super) brought: Brought,
     /// What the device can send to other hosts, where that is given, and what of it works.
     working: Option<Working>,
     began: Instant,
@@ -30,10 +31,14 @@ pub(super) struct Agreed {
 }
 
 impl Agreed {
-    pub(super) fn new(changes: UnboundedSender<Change>, send_bytes_per_s: Option<u64>) -> Self {
+    pub(super) fn new(
+        (changes, brought): (UnboundedSender<Change>, Brought),
+        send_bytes_per_s: Option<u64>,
+    ) -> Self {
         let now = Instant::now();
         Self {
             changes,
+            brought,
             working: send_bytes_per_s.map(|stated| Working::new(stated, 0)),
             began: now,
             spent: now,
@@ -171,6 +176,7 @@ impl Engine {
             Verdict::SharedQpFree(host, number) => self.shared_qps.free(host, number),
             Verdict::NoSharedQp(host) => self.part_all(host),
             Verdict::SharedQpsGone(host) => self.shared_qps.forget(host),
+            Verdict::Carry(all) => self.carry(all),
         }
     }
 

@@ -5,8 +5,8 @@ use crate::daemon::connection::Connection;
 use crate::daemon::inbox::Arrived;
 use crate::daemon::messages::TooLong;
 use crate::daemon::share::Stage;
-use crate::inband::{Message, Told};
-use crate::peer::{Change, Local, Sharing};
+use crate::inband::{Message, Numbers, Told};
+use crate::peer::{Carry, Change, Local, Sharing};
 use crate::scheduler::ConnectionId;
 use std::sync::mpsc::Sender;
 
@@ -102,7 +102,12 @@ impl Engine {
                 });
                 self.post(Some(id));
             }
-            Message::Done { from, told } => self.take_message(arrived, Some(from), &told),
+            Message::Done { from, told, numbers } => {
+                if let Some(numbers) = numbers {
+                    self.bring(arrived, from, numbers);
+                }
+                self.take_message(arrived, Some(from), &told);
+            }
             Message::Ask { from } => {
                 let shared = self.about(arrived, Some(from)).and_then(|one| one.shared.as_ref());
                 let count = shared.map(|shared| shared.taken);
@@ -117,6 +122,26 @@ impl Engine {
             }
             // Its queue pair has taken note.
             Message::Credit { .. } => {}
+        }
+    }
+
+    /// Hands on what data brought of the rounds of a host that a connection shares queue pairs with.
+    fn bring(&mut self, arrived: &Arrived, from: u32, numbers: Numbers) {
+        if self.about(arrived, Some(from)).is_none() {
+            return;
+        }
+        if let Some(agreed) = &self.agreed {
+            agreed.brought.put(arrived.to, arrived.host, numbers);
+        }
+    }
+
+    /// The next message of each of these connections carries numbers.
+    pub(super) fn carry(&mut self, all: Vec<Carry>) {
+        for Carry { key, queue_pair, numbers } in all {
+            let connection = self.find(key, queue_pair);
+            if let Some(shared) = connection.and_then(|connection| connection.shared.as_mut()) {
+                shared.carries = Some(numbers);
+            }
         }
     }
 

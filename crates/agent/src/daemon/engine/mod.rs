@@ -20,7 +20,7 @@ use super::share::Region;
 use super::shared_qps::SharedQps;
 use crate::entry::Event;
 use crate::justitia::Pacing;
-use crate::peer::{Change, Verdict};
+use crate::peer::{Brought, Change, Verdict};
 use crate::policy::{Mode, Policy};
 use crate::pool::AgentEnd;
 use crate::protocol::{Account, Processor};
@@ -167,7 +167,7 @@ impl Engine {
         bell: Arc<OwnedFd>,
         commands: Receiver<Command>,
         policy: &Policy,
-        (changes, shared_qps): (Option<UnboundedSender<Change>>, SharedQps),
+        (changes, shared_qps): (Option<(UnboundedSender<Change>, Brought)>, SharedQps),
     ) -> Self {
         let scheduler = match policy.mode {
             Mode::Drum | Mode::Justitia => Scheduler::new(policy.limits()),
