@@ -7,7 +7,7 @@ use catchment_conformance::{Options, Side, eventually};
 use catchment_probe::child::{Child, role, say};
 use catchment_verbs::{Completion, Payload, Provider as _, SendOp, SendWr, WcStatus};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -89,6 +89,8 @@ fn limits() -> Options {
     Options {
         max_send_wr: OUTSTANDING,
         send_cqe: 2 * OUTSTANDING,
+        max_recv_wr: OUTSTANDING,
+        recv_cqe: 2 * OUTSTANDING,
         bytes: 2 * REQUEST,
         ..Options::default()
     }
@@ -116,11 +118,16 @@ impl Writer {
         other.connect(side.qp.endpoint(), &limits());
         side.connect(other.qp.endpoint(), &limits());
         target.push(other);
+        Self::run(side, SendOp::Write(memory), REQUEST)
+    }
+
+    /// One that does the same all the time.
+    fn run(mut side: Side, op: SendOp, bytes: usize) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let asked = Arc::clone(&stop);
         let thread = std::thread::spawn(move || {
-            let sges = [side.sge(0, REQUEST)];
-            let wr = SendWr::new(7, SendOp::Write(memory), Payload::Sges(&sges));
+            let sges = [side.sge(0, bytes)];
+            let wr = SendWr::new(7, op, Payload::Sges(&sges));
             let mut out = [Completion::EMPTY; 64];
             let mut outstanding = 0;
             while !asked.load(Ordering::Acquire) {
@@ -210,6 +217,75 @@ fn a_dead_host_gives_its_rates_back() {
     eventually("all of it at the other", || are_near(&[second.rate("two")], &[SHARED]));
     assert!(three.stop().is_some(), "its agent is gone");
     assert_eq!(two.stop(), None);
+}
+
+/// An application that takes messages as they come, and counts their completions.
+struct Taker {
+    taken: Arc<AtomicU64>,
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<()>,
+}
+
+impl Taker {
+    fn start(mut side: Side, bytes: usize) -> Self {
+        let (taken, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+        let sges = [side.sge(0, bytes)];
+        (0..OUTSTANDING.into()).for_each(|n| side.post_recv(n, &sges));
+        let (count, asked) = (Arc::clone(&taken), Arc::clone(&stop));
+        let thread = std::thread::spawn(move || {
+            let mut out = [Completion::EMPTY; 64];
+            while !asked.load(Ordering::Acquire) {
+                let done = side.recv_cq.poll(&mut out).unwrap();
+                for completion in &out[..done] {
+                    assert_eq!(completion.result.unwrap().bytes, bytes as u64);
+                    side.post_recv(completion.wr_id, &sges);
+                }
+                count.fetch_add(done as u64, Ordering::Relaxed);
+                if done == 0 {
+                    std::thread::yield_now();
+                }
+            }
+        });
+        Self { taken, stop, thread }
+    }
+
+    fn stop(self) {
+        self.stop.store(true, Ordering::Release);
+        self.thread.join().unwrap();
+    }
+}
+
+/// S5.10: where what a host completes is the limit, its applications get completions at the rates that were decided, to a
+/// twentieth, from the one thread that polls.
+#[test]
+fn s5_10_completions_come_at_the_rates_that_were_decided() {
+    const MESSAGE: usize = 64 << 10;
+    let (first, second) = two_hosts("completions");
+    let pair = |application: &str| {
+        let (mut side, mut other) = (first.side(application), second.side(application));
+        other.connect(side.qp.endpoint(), &limits());
+        side.connect(other.qp.endpoint(), &limits());
+        let taker = Taker::start(other, MESSAGE);
+        (Writer::run(side, SendOp::Send, MESSAGE), taker)
+    };
+    let pairs = ["three", "one"].map(pair);
+    let decided = || ["three", "one"].map(|name| first.rate(name));
+    eventually("shares of both", || are_near(&decided(), &[SHARED * 0.75, SHARED * 0.25]));
+    let taken = || [0, 1].map(|at: usize| pairs[at].1.taken.load(Ordering::Relaxed));
+    eventually("a span in which completions come at these rates", || {
+        let (before, rates, from) = (taken(), decided(), Instant::now());
+        // What comes in a span is the question, and how long it was.
+        std::thread::sleep(Duration::from_millis(500));
+        let (after, passed) = (taken(), from.elapsed().as_secs_f64());
+        (0..2).all(|at| {
+            let (bytes, due) = ((after[at] - before[at]) * MESSAGE as u64, rates[at] * passed);
+            (bytes as f64 - due).abs() <= 0.05 * due
+        })
+    });
+    for (writer, taker) in pairs {
+        assert_eq!(writer.stop(), None);
+        taker.stop();
+    }
 }
 
 /// Who sends to a host that dies does not wait for ever, and others of its host go on.

@@ -50,6 +50,36 @@ fn three_to_one_is_three_chunks_to_one() {
     assert!(a.abs_diff(3 * b) <= 4, "{a} to {b}");
 }
 
+/// S5.9: what each connection is served, bytes as they count, is within a twentieth of what its application's share gives
+/// it, whatever its requests are.
+#[test]
+fn s5_9_connections_have_equal_parts_of_what_their_application_has() {
+    let shares = [3.0, 1.0];
+    let (mut scheduler, ids) = busy(&shares, u64::MAX, 0, 0);
+    let sizes = [[32, 700, 4096, 1 << 20], [64, 64, 1 << 16, 100_000]];
+    let connections: Vec<_> = (0..8)
+        .map(|at| (scheduler.add_connection(ids[at / 4], 1 << 20), sizes[at / 4][at % 4]))
+        .collect();
+    let mut served = [0; 8];
+    for (connection, bytes) in &connections {
+        (0..2).for_each(|_| scheduler.push(*connection, *bytes, true));
+    }
+    for _ in 0..400_000 {
+        let chunk = scheduler.next_chunk().unwrap();
+        let at = connections.iter().position(|one| one.0 == chunk.connection).unwrap();
+        served[at] += scheduler.cost_bytes(chunk.bytes);
+        if chunk.last {
+            scheduler.push(chunk.connection, connections[at].1, true);
+        }
+        scheduler.done(chunk.connection, chunk.bytes);
+    }
+    let total: u64 = served.iter().sum();
+    for (at, served) in served.iter().enumerate() {
+        let due = total as f64 * shares[at / 4] / 4.0 / 4.0;
+        assert!((*served as f64 - due).abs() <= 0.05 * due, "connection {at}: {served} of {due}");
+    }
+}
+
 #[test]
 fn an_idle_application_gives_its_share_away_and_saves_nothing() {
     let (mut scheduler, ids) = busy(&[9.0, 1.0], u64::MAX, 1, 4096);

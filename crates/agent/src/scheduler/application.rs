@@ -2,6 +2,7 @@
 use super::arrivals::Request;
 use super::pace::Pace;
 use super::parts::Served;
+use super::turns::{Turn, Turns};
 use std::collections::VecDeque;
 
 #[derive(Debug, Default)]
@@ -14,8 +15,8 @@ pub(super) struct Application {
     pub(super) is_fresh: bool,
     /// Requests that are not served completely, of all its connections.
     pub(super) waiting: u64,
-    /// Connections that can be served, in turn.
-    pub(super) ready: VecDeque<usize>,
+    /// Its connections.
+    pub(super) turns: Turns,
     pub(super) in_flight: u64,
     /// What the device had done for all when it last did something for this one, in bytes.
     pub(super) moved_at: u64,
@@ -43,6 +44,7 @@ pub(super) struct Connection {
     pub(super) paused: bool,
     /// It stands in the queue of its application.
     pub(super) queued: bool,
+    pub(super) turn: Turn,
 }
 
 impl Application {

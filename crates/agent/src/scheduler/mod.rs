@@ -11,8 +11,8 @@
 //! doorbell, but no more than a chunk), and is served while its deficit pays for its next chunk (Shreedhar and Varghese, SIGCOMM 1995). Where nobody's
 //! pays, as many rounds follow at once as it takes until somebody's does. So while applications wait, what each has
 //! been served differs from its share of the total by less than a chunk each; where a part of the
-//! window is less than a chunk, it may be by a chunk for each time that the largest share is the least. Its connections take turns, a
-//! chunk each.
+//! window is less than a chunk, it may be by a chunk for each time that the largest share is the least. Its connections take turns
+//! (`turns.rs`), so that each is served as much as any other of them, whatever their requests are.
 //!
 //! An application that has nothing to send loses its deficit with the round: the others get its share at once, and it
 //! cannot save up for later. Whoever comes while a round is under way has his part of it at once, before
@@ -36,6 +36,7 @@ mod behind;
 mod pace;
 mod parts;
 mod rounds;
+mod turns;
 
 use application::{Application, Connection};
 use arrivals::Arrivals;
@@ -43,6 +44,7 @@ use behind::Watch;
 use pace::Pool;
 pub use parts::{ApplicationId, Chunk, ConnectionId, Limits, Served};
 use std::collections::VecDeque;
+use turns::Turn;
 
 /// What a request costs at least, in bytes, whatever the limits: a device is not free to those who send nothing long.
 pub const LEAST_COST_BYTES: u64 = 64;
@@ -225,8 +227,8 @@ impl Scheduler {
     /// Adds a connection that may have so many chunks in the device's hands.
     pub fn add_connection(&mut self, application: ApplicationId, places: u32) -> ConnectionId {
         let (requests, application) = (VecDeque::new(), application.0);
-        let (offset, paused, queued) = (0, false, false);
-        let connection = Connection { application, requests, offset, places, paused, queued };
+        let (offset, paused, queued, turn) = (0, false, false, Turn::default());
+        let connection = Connection { application, requests, offset, places, paused, queued, turn };
         ConnectionId(insert(&mut self.connections, connection))
     }
 
@@ -382,12 +384,11 @@ impl Scheduler {
         connection.queued = false;
         self.arrivals.remove(first);
         let done = self.done;
-        let application = self.application(owner);
-        if application.ready.front() == Some(&at) {
-            application.ready.pop_front();
-        } else {
-            application.ready.retain(|other| *other != at);
+        if !self.arrivals.rule() {
+            let (application, connection) = self.both(owner, at);
+            application.turns.serve(at, &mut connection.turn, cost);
         }
+        let application = self.application(owner);
         if application.in_flight == 0 {
             application.moved_at = done;
         }
@@ -411,29 +412,48 @@ impl Scheduler {
             application.served.emptied += 1;
             self.deactivate(owner);
         } else {
-            self.queue(at);
+            self.put_back(owner, at);
         }
         Chunk { connection: ConnectionId(at), offset, bytes, last }
     }
 
     /// Puts a connection into the queue of its application if it can be served.
     fn queue(&mut self, at: usize) {
+        if let Some(owner) = self.enter(at) {
+            let (application, connection) = self.both(owner, at);
+            application.turns.add(at, &mut connection.turn);
+        }
+    }
+
+    /// The same for one that was just served.
+    fn put_back(&mut self, owner: usize, at: usize) {
+        let stays = self.enter(at).is_some();
+        let (application, connection) = self.both(owner, at);
+        if stays {
+            application.turns.put_back(at, &connection.turn);
+        } else {
+            application.turns.begin_round_if_over();
+        }
+    }
+
+    /// Notes that a connection waits to be served, if it can be and does not yet; returns its application, if that takes turns.
+    fn enter(&mut self, at: usize) -> Option<usize> {
         let connection = self.connection(at);
         let can = !connection.paused && connection.places > 0 && !connection.requests.is_empty();
         if !can || connection.queued {
-            return;
+            return None;
         }
         connection.queued = true;
         let (owner, first) = (connection.application, connection.requests.front().copied());
         self.arrivals.add(first, at);
-        self.application(owner).ready.push_back(at);
+        (!self.arrivals.rule()).then_some(owner)
     }
 
     fn unqueue(&mut self, at: usize) {
         let connection = self.connection(at);
         if std::mem::take(&mut connection.queued) {
             let owner = connection.application;
-            self.application(owner).ready.retain(|other| *other != at);
+            self.application(owner).turns.remove(at);
             self.arrivals.forget(|other| other == at);
         }
     }
@@ -452,6 +472,11 @@ impl Scheduler {
 
     fn application(&mut self, at: usize) -> &mut Application {
         self.applications[at].as_mut().expect("an application is used until it is removed")
+    }
+
+    fn both(&mut self, owner: usize, at: usize) -> (&mut Application, &mut Connection) {
+        let both = (self.applications[owner].as_mut(), self.connections[at].as_mut());
+        both.0.zip(both.1).expect("both are used until they are removed")
     }
 
     fn connection(&mut self, at: usize) -> &mut Connection {

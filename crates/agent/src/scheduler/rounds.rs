@@ -108,7 +108,7 @@ impl Scheduler {
     /// Returns the next chunk of an application: its connection and length.
     #[inline]
     fn next_of(&self, application: &Application) -> Option<(usize, u64)> {
-        let first = *application.ready.front()?;
+        let first = application.turns.first()?;
         let connection = self.connections[first].as_ref()?;
         let Request { bytes, splits, .. } = *connection.requests.front()?;
         let rest = bytes - connection.offset;
