@@ -7,10 +7,12 @@ use std::ops::RangeInclusive;
 const REQUESTS_BYTES: RangeInclusive<u32> = 64..=1 << 16;
 const CHUNKS_BYTES: RangeInclusive<u32> = 1 << 10..=1 << 24;
 
-/// What a chunk has by default, and the line from which on it does: there it takes 262 us. On a slower one a chunk is
+/// What a chunk has by default, and the line from which on it does: there it takes 65 us. On a slower one a chunk is
 /// shorter, or who comes would wait for milliseconds.
 const CHUNK_BYTES: u32 = 64 << 10;
-const CHUNK_LINE_BYTES_PER_S: f64 = 250e6;
+const CHUNK_LINE_BYTES_PER_S: f64 = 1e9;
+/// The line from which on a window has the bytes of two such chunks while nothing is known of the way: 524 us.
+const WINDOW_LINE_BYTES_PER_S: f64 = 250e6;
 /// Chunks of slower lines are whole packets of the longest path MTU.
 const CHUNK_STEP_BYTES: u32 = 4096;
 /// Such chunks in the window: one is on its way while the completion of the other comes back.
@@ -27,9 +29,9 @@ impl Policy {
     #[must_use]
     pub fn limits(&self) -> Limits {
         let line = self.between.send_bytes_per_s.map_or(DEVICE_BYTES_PER_S, |line| line as f64);
-        let of_line = chunk_bytes(line);
-        let chunk_bytes = self.chunk_bytes.unwrap_or(of_line);
-        let window_bytes = self.window_bytes.unwrap_or(WINDOW_CHUNKS * u64::from(of_line));
+        let chunk_bytes = self.chunk_bytes.unwrap_or(of_line(line, CHUNK_LINE_BYTES_PER_S));
+        let window = WINDOW_CHUNKS * u64::from(of_line(line, WINDOW_LINE_BYTES_PER_S));
+        let window_bytes = self.window_bytes.unwrap_or(window);
         // A faster device needs less time.
         let in_time = line.min(DEVICE_BYTES_PER_S) * REQUEST_S;
         let asked = self.request_bytes.unwrap_or_else(|| request_bytes(in_time));
@@ -54,8 +56,9 @@ impl Policy {
     }
 }
 
-fn chunk_bytes(line_bytes_per_s: f64) -> u32 {
-    let bytes = f64::from(CHUNK_BYTES) * (line_bytes_per_s / CHUNK_LINE_BYTES_PER_S).min(1.0);
+/// Returns a part of [`CHUNK_BYTES`], as a line is of one that takes a whole one.
+fn of_line(line_bytes_per_s: f64, whole_bytes_per_s: f64) -> u32 {
+    let bytes = f64::from(CHUNK_BYTES) * (line_bytes_per_s / whole_bytes_per_s).min(1.0);
     (bytes as u32).max(1).next_multiple_of(CHUNK_STEP_BYTES)
 }
 
@@ -80,7 +83,7 @@ mod tests {
             (limits.chunk_bytes, limits.window_bytes, limits.request_bytes)
         };
         assert_eq!(at(12_325_000), (4096, 8192, 64));
-        assert_eq!(at(123_250_000), (32_768, 65_536, 64));
+        assert_eq!(at(123_250_000), (8192, 65_536, 64));
         assert_eq!(at(5_000_000_000), (65_536, 131_072, 1775));
         assert_eq!(at(1), (4096, 8192, 64));
         assert_eq!(at(u64::MAX), (65_536, 131_072, 1775));

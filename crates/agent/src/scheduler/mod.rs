@@ -52,6 +52,9 @@ pub const LEAST_COST_BYTES: u64 = 64;
 /// The longest piece that is served at once while nobody else is served: who comes waits for no more.
 pub const LONGEST_PIECE: u64 = 1 << 20;
 
+/// The largest window.
+const MOST_WINDOW: u64 = 1 << 40;
+
 /// Bits of the fraction in which deficits are counted, so that odd shares do not add up to an error.
 const FRACTION: u32 = 16;
 /// The whole of all shares.
@@ -122,7 +125,7 @@ impl Scheduler {
         let request = u64::from(limits.request_bytes).max(LEAST_COST_BYTES);
         Self {
             chunk,
-            window: limits.window_bytes.clamp(chunk, 1 << 40),
+            window: limits.window_bytes.clamp(chunk, MOST_WINDOW),
             request,
             least_turn: rounds::TURN_REQUESTS * request,
             turn: chunk.min(rounds::TURN_REQUESTS * request).max(request),

@@ -2,7 +2,7 @@
 use super::application::Application;
 use super::arrivals::Request;
 use super::pace::Pool;
-use super::{Chunk, FRACTION, LONGEST_PIECE, Scheduler};
+use super::{Chunk, FRACTION, LONGEST_PIECE, MOST_WINDOW, Scheduler};
 
 /// The least requests of a turn of the least share, unless that of the largest would be more than a chunk. With 8 under a
 /// doorbell a typical device (100 ns for each, 255 for the doorbell) takes 132 ns for a request, as long as the agent
@@ -56,6 +56,26 @@ impl Scheduler {
                 (u128::from(self.window) << 32) / u128::from(self.busy_shares.max(1));
         }
         self.window_of_one
+    }
+
+    /// Sets what all applications together have in the device's hands, about.
+    pub fn set_window(&mut self, bytes: u64) {
+        self.window = bytes.clamp(self.chunk, MOST_WINDOW);
+        self.window_of_one = 0;
+    }
+
+    /// Returns what the device has in its hands.
+    #[inline]
+    #[must_use]
+    pub fn in_flight_bytes(&self) -> u64 {
+        self.in_flight
+    }
+
+    /// Returns what the device has been done with so far.
+    #[inline]
+    #[must_use]
+    pub fn done_bytes(&self) -> u64 {
+        self.done
     }
 
     /// Returns the window: who comes where nobody was for long may wait for more.

@@ -175,7 +175,10 @@ impl Engine {
             Verdict::SharedQpLost(host, number) => self.lose_shared_qp(host, number),
             Verdict::SharedQpFree(host, number) => self.shared_qps.free(host, number),
             Verdict::NoSharedQp(host) => self.part_all(host),
-            Verdict::SharedQpsGone(host) => self.shared_qps.forget(host),
+            Verdict::SharedQpsGone(host) => {
+                self.forget_way(host);
+                self.shared_qps.forget(host);
+            }
             Verdict::Carry(all) => self.carry(all),
         }
     }

@@ -11,6 +11,7 @@ mod raw;
 mod shared;
 mod steps;
 mod take;
+mod way;
 
 use super::Port;
 use super::connection::{Connection, NewQp};
@@ -38,6 +39,7 @@ use std::sync::mpsc::{Receiver, Sender};
 use std::time::{Duration, Instant};
 use steps::{Step, Steps};
 use tokio::sync::mpsc::UnboundedSender;
+use way::Way;
 
 /// Requests taken of one application at once, and chunks given to the device.
 const BATCH: usize = 256;
@@ -150,6 +152,8 @@ pub(super) struct Engine {
     posted: Vec<ConnectionId>,
     /// When shares or rates last became others ([`Standing::decided_ns`](crate::Standing::decided_ns)).
     decided_ns: Option<u64>,
+    /// How long the way to each host is.
+    way: Option<Way>,
     /// Where time goes.
     steps: Steps,
     /// Turns so far.
@@ -186,6 +190,7 @@ impl Engine {
             mode: policy.mode,
             alpha: policy.alpha,
             agreed: changes.map(|changes| Agreed::new(changes, policy.between.send_bytes_per_s)),
+            way: Way::new(policy),
             scheduler,
             shared_qps,
             lookout: Lookout::default(),
@@ -238,6 +243,7 @@ impl Engine {
         let mut busy = false;
         while let Ok(command) = self.commands.try_recv() {
             busy = true;
+            self.forget_lone();
             self.command(command);
         }
         self.steps.end(Step::Command);
@@ -257,6 +263,7 @@ impl Engine {
         }
         self.due = due;
         busy |= self.poll_shared();
+        self.look_at_way();
         self.note_who_is_behind();
         // Asking for events takes a lock.
         let asks = self.turns.is_multiple_of(EVENT_TURNS);
@@ -390,6 +397,7 @@ impl Engine {
         let mut current: Option<ConnectionId> = None;
         let mut bytes = 0;
         for n in 0..BATCH {
+            let in_flight = self.scheduler.in_flight_bytes();
             let next = if bytes < TURN_BYTES { self.scheduler.next_chunk() } else { None };
             self.steps.end(Step::Schedule);
             let Some(chunk) = next else {
@@ -399,6 +407,7 @@ impl Engine {
                 return n > 0;
             };
             bytes += chunk.bytes;
+            self.note_given(&chunk, in_flight);
             if current.is_some_and(|known| known != chunk.connection) {
                 self.post(current);
             }
