@@ -5,6 +5,8 @@
 //! for good when either end says [`PeerMessage::Apart`] and the other has answered. What was asked is asked again
 //! until it is answered, since messages are lost when a session ends.
 mod parting;
+#[cfg(test)]
+mod tests;
 
 use super::groups::{Action, Counts, Groups};
 use super::message::{PeerMessage, RemoteRegion};
@@ -16,8 +18,9 @@ use std::time::{Duration, Instant};
 enum Stage {
     /// Until its agent answers, or the time is over.
     Asked(Sender<Option<u32>>, Instant),
-    /// The peer asked, and got a yes; the application here has not connected it.
-    Reserved,
+    /// The peer asked, and got a yes; the application here has not connected it. What the peer asks for meanwhile has its
+    /// answer then.
+    Reserved(BTreeSet<u32>),
     Shared {
         /// Apart was said.
         sent: bool,
@@ -53,6 +56,9 @@ pub(super) struct Shares {
     actions: VecDeque<Action>,
 }
 
+/// Keys that a peer may ask for while a connection is reserved; it asks again for others.
+const MOST_KEYS: usize = 16;
+
 /// How long the agent of a peer has to answer whether two queue pairs share; it has a session.
 const ANSWER: Duration = Duration::from_secs(1);
 
@@ -87,7 +93,7 @@ impl Shares {
     pub(super) fn due(&self) -> Option<Instant> {
         let asked = self.open_joins().filter_map(|join| match join.stage {
             Stage::Asked(_, until) => Some(until),
-            Stage::Reserved | Stage::Shared { .. } => None,
+            Stage::Reserved(_) | Stage::Shared { .. } => None,
         });
         asked.min()
     }
@@ -106,7 +112,8 @@ impl Shares {
     ) {
         self.alone.remove(&at.qpn);
         if let Some(join) = self.joins.get_mut(&at.qpn) {
-            if matches!(join.stage, Stage::Reserved) && Some(join.host) == host && join.to == to {
+            if matches!(join.stage, Stage::Reserved(_)) && Some(join.host) == host && join.to == to
+            {
                 join.at = at;
                 self.begin(at.qpn, &reply);
                 return;
@@ -133,10 +140,14 @@ impl Shares {
     /// Both ends agree.
     fn begin(&mut self, qpn: u32, reply: &Sender<Option<u32>>) {
         let Some(join) = self.joins.get_mut(&qpn) else { return };
-        let alone = [false; 2];
-        join.stage = Stage::Shared { sent: false, received: false, alone, leaving: None };
-        self.groups.join(join.host);
-        let _ = reply.send(Some(join.host));
+        let (at, host, alone) = (join.at, join.host, [false; 2]);
+        let begun = Stage::Shared { sent: false, received: false, alone, leaving: None };
+        if let Stage::Reserved(keys) = std::mem::replace(&mut join.stage, begun) {
+            let asked = |rkey| Action::Tell(Verdict::KeyAsked { at, host, rkey });
+            self.actions.extend(keys.into_iter().map(asked));
+        }
+        self.groups.join(host);
+        let _ = reply.send(Some(host));
     }
 
     fn refuse_share(&mut self, qpn: u32) {
@@ -149,21 +160,22 @@ impl Shares {
     /// A peer asks about a queue pair of this host, which is `at` if there is one.
     pub(super) fn heard_share(&mut self, host: u32, theirs: u32, to: u32, at: Option<Local>) {
         let yes = match self.joins.get_mut(&to) {
-            Some(join) if (join.host, join.to) == (host, theirs) => {
-                let asked = match &join.stage {
-                    Stage::Asked(reply, _) => Some(reply.clone()),
-                    Stage::Reserved | Stage::Shared { .. } => None,
-                };
-                if let Some(reply) = asked {
+            Some(join) if (join.host, join.to) == (host, theirs) => match &join.stage {
+                Stage::Asked(reply, _) => {
+                    let reply = reply.clone();
                     self.begin(to, &reply);
+                    true
                 }
-                true
-            }
+                // The end here stops sharing, and the peer that asks was done with that before.
+                Stage::Shared { alone: [_, true], .. } => false,
+                Stage::Reserved(_) | Stage::Shared { .. } => true,
+            },
             Some(_) => false,
             None => {
                 let can = at.filter(|_| self.may_share(host) && !self.alone.contains(&to));
                 if let Some(at) = can {
-                    let join = Join { at, host, to: theirs, stage: Stage::Reserved };
+                    let stage = Stage::Reserved(BTreeSet::new());
+                    let join = Join { at, host, to: theirs, stage };
                     self.joins.insert(to, join);
                 }
                 can.is_some()
@@ -191,7 +203,7 @@ impl Shares {
             }
             Stage::Asked(..) => self.refuse_share(to),
             Stage::Shared { received: false, .. } if !yes => self.part_from(to),
-            Stage::Reserved | Stage::Shared { .. } => {}
+            Stage::Reserved(_) | Stage::Shared { .. } => {}
         }
     }
 
@@ -221,10 +233,16 @@ impl Shares {
     }
 
     pub(super) fn heard_key(&mut self, host: u32, theirs: u32, to: u32, rkey: u32) {
-        match self.is_between(host, theirs, to) {
-            Some(Join { at, stage: Stage::Shared { received: false, .. }, .. }) => {
-                let asked = Verdict::KeyAsked { at: *at, host, rkey };
+        let join = self.joins.get_mut(&to).filter(|join| (join.host, join.to) == (host, theirs));
+        match join.map(|join| (join.at, &mut join.stage)) {
+            Some((at, Stage::Shared { received: false, .. })) => {
+                let asked = Verdict::KeyAsked { at, host, rkey };
                 self.actions.push_back(Action::Tell(asked));
+            }
+            Some((_, Stage::Reserved(keys))) => {
+                if keys.len() < MOST_KEYS {
+                    keys.insert(rkey);
+                }
             }
             Some(_) | None => self.say_region(host, (to, theirs), rkey, None),
         }
@@ -282,7 +300,10 @@ impl Shares {
     pub(super) fn opened(&mut self, host: u32) {
         self.groups.opened(host);
         let joins = self.joins.values().filter(|join| join.host == host);
-        let again = joins.filter(|join| !matches!(join.stage, Stage::Reserved));
+        // Those that stop sharing say so again.
+        let asks =
+            |stage: &Stage| matches!(stage, Stage::Asked(..) | Stage::Shared { sent: false, .. });
+        let again = joins.filter(|join| asks(&join.stage));
         let again: Vec<(u32, u32)> = again.map(|join| (join.at.qpn, join.to)).collect();
         for (queue_pair, to) in again {
             self.say(host, PeerMessage::Share { queue_pair, to });
@@ -360,109 +381,5 @@ impl Shares {
         let revoking = self.revoking.keys();
         again.extend(revoking.map(|(host, rkey)| (*host, PeerMessage::Revoke { rkey: *rkey })));
         self.actions.extend(again.into_iter().map(|(host, message)| Action::Say(host, message)));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::Make;
-    use super::*;
-    use std::sync::mpsc::channel;
-
-    const HOST: u32 = 7;
-    const OURS: u32 = 20;
-    const THEIRS: u32 = 30;
-    const AT: Local = Local { key: 1, queue_pair: 0, qpn: OURS, life: 1 };
-
-    fn with_host() -> Shares {
-        let mut shares = Shares::new(1, 8, 20, false);
-        shares.opened(HOST);
-        shares
-    }
-
-    fn actions(shares: &mut Shares) -> Vec<Action> {
-        std::iter::from_fn(|| shares.next()).collect()
-    }
-
-    #[test]
-    fn a_peer_that_parts_is_obeyed_each_time_that_it_says_so() {
-        let mut shares = with_host();
-        shares.heard_share(HOST, THEIRS, OURS, Some(AT));
-        let (reply, answer) = channel();
-        shares.share(Instant::now(), AT, (Some(HOST), THEIRS), reply);
-        assert_eq!(answer.recv().unwrap(), Some(HOST));
-        for _ in 0..2 {
-            actions(&mut shares);
-            shares.heard_apart(HOST, THEIRS, OURS, false);
-            let told = actions(&mut shares);
-            let parts = |action: &Action| matches!(action, Action::Tell(Verdict::Part(_)));
-            assert!(told.iter().any(parts), "the engine may have known of nothing to part before");
-        }
-    }
-
-    #[test]
-    fn a_host_that_was_given_up_and_comes_back_shares_nothing_of_before() {
-        let mut shares = with_host();
-        shares.heard_share(HOST, THEIRS, OURS, Some(AT));
-        let (reply, answer) = channel();
-        shares.share(Instant::now(), AT, (Some(HOST), THEIRS), reply);
-        assert_eq!(answer.recv().unwrap(), Some(HOST));
-        shares.forget(HOST);
-        let told = actions(&mut shares);
-        let fails = |action: &Action| matches!(action, Action::Tell(Verdict::Fail(1, 0)));
-        assert!(told.iter().any(fails));
-        shares.opened(HOST);
-        shares.heard_share(HOST, THEIRS, OURS, Some(AT));
-        let no = PeerMessage::Shared { queue_pair: OURS, to: THEIRS, yes: false }.encode();
-        let said = |action: &Action| matches!(action, Action::Say(HOST, message) if message.encode() == no);
-        assert!(actions(&mut shares).iter().any(said), "the end here has failed");
-    }
-
-    #[test]
-    fn a_yes_that_comes_when_the_question_was_given_up_is_answered() {
-        let mut shares = with_host();
-        let (reply, answer) = channel();
-        let now = Instant::now();
-        shares.share(now, AT, (Some(HOST), THEIRS), reply);
-        shares.expire(now + ANSWER);
-        assert_eq!(answer.recv().unwrap(), None);
-        actions(&mut shares);
-        shares.heard_shared(HOST, THEIRS, OURS, true);
-        let apart = PeerMessage::Apart { queue_pair: OURS, to: THEIRS, answer: true }.encode();
-        let said = |action: &Action| matches!(action, Action::Say(HOST, message) if message.encode() == apart);
-        assert!(actions(&mut shares).iter().any(said));
-    }
-    /// A connection that was reset and is connected again: what its peer says of the life before may still come.
-    #[test]
-    fn what_a_peer_says_of_the_life_before_refuses_no_question() {
-        let mut shares = with_host();
-        let (reply, answer) = channel();
-        shares.share(Instant::now(), AT, (Some(HOST), THEIRS), reply);
-        shares.heard_apart(HOST, THEIRS, OURS, true);
-        shares.heard_alone(HOST, THEIRS, OURS);
-        assert!(answer.try_recv().is_err(), "the question is not answered yet");
-        shares.heard_shared(HOST, THEIRS, OURS, true);
-        assert_eq!(answer.recv().unwrap(), Some(HOST));
-    }
-
-    /// Both ask; the peer, which says yes here, gives its own question up.
-    #[test]
-    fn who_shares_with_a_peer_that_does_not_is_on_its_own() {
-        let mut shares = with_host();
-        let (reply, answer) = channel();
-        shares.share(Instant::now(), AT, (Some(HOST), THEIRS), reply);
-        shares.heard_share(HOST, THEIRS, OURS, Some(AT));
-        assert_eq!(answer.recv().unwrap(), Some(HOST));
-        actions(&mut shares);
-        shares.heard_shared(HOST, THEIRS, OURS, false);
-        let told = actions(&mut shares);
-        let parts = |action: &Action| matches!(action, Action::Tell(Verdict::NotShared(AT)));
-        assert!(told.iter().any(parts));
-        assert!(!told.iter().any(|action| matches!(action, Action::Tell(Verdict::Fail(..)))));
-        shares.drained(OURS, AT.life);
-        shares.receives(OURS, AT.life);
-        shares.posted(OURS, AT.life);
-        let sends = |action: &Action| matches!(action, Action::Make(Make::Send(AT)));
-        assert!(actions(&mut shares).iter().any(sends), "its peer says nothing more");
     }
 }

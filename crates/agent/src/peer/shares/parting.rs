@@ -22,7 +22,7 @@ impl Shares {
                 self.open.insert(qpn);
                 self.say(host, PeerMessage::Apart { queue_pair: qpn, to, answer: false });
             }
-            Stage::Shared { received: true, .. } | Stage::Reserved | Stage::Asked(..) => {
+            Stage::Shared { received: true, .. } | Stage::Reserved(_) | Stage::Asked(..) => {
                 self.remove(qpn);
                 self.let_go(host, (qpn, to));
             }
@@ -115,7 +115,7 @@ impl Shares {
                 // Of the life before: what the peer says of this one follows its answer.
                 Stage::Asked(..) => {}
                 // It waits for this end to let it go, though it answers.
-                Stage::Reserved | Stage::Shared { leaving: Some(_), .. } => {
+                Stage::Reserved(_) | Stage::Shared { leaving: Some(_), .. } => {
                     answers = true;
                     drop(self.remove(to));
                 }
