@@ -166,13 +166,27 @@ impl Port {
                 // The policy sleeps on the doorbell; a fixed sleep has no event.
                 Step::Sleep(time) => std::thread::sleep(time),
                 Step::Block => {
-                    self.cq.req_notify(false);
-                    if !self.poll(shared, &mut completions) {
-                        let _ = self.channel.wait(SLEEP_MAX);
+                    if self.sleep(shared, &mut completions) {
+                        waiter.found();
                     }
                 }
             }
         }
+    }
+
+    /// Sleeps until something rings; returns whether it had taken something before that. Who only slept as long as it may looks
+    /// once: clients that READ ring nothing for hours, and to spin each time is what their GETs would cost here.
+    fn sleep(&self, shared: &Shared, completions: &mut [Completion; 16]) -> bool {
+        while !self.stop.load(Ordering::Acquire) {
+            self.cq.req_notify(false);
+            if self.poll(shared, completions) {
+                return true;
+            }
+            if self.channel.wait(SLEEP_MAX).unwrap_or(true) {
+                return false;
+            }
+        }
+        false
     }
 
     fn poll(&self, shared: &Shared, completions: &mut [Completion; 16]) -> bool {
