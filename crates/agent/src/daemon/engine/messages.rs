@@ -127,7 +127,8 @@ impl Engine {
 
     /// Hands on what data brought of the rounds of a host that a connection shares queue pairs with.
     fn bring(&mut self, arrived: &Arrived, from: u32, numbers: Numbers) {
-        if self.about(arrived, Some(from)).is_none() {
+        // Nobody takes them where no rates are agreed.
+        if !self.has_agreed_rates() || self.about(arrived, Some(from)).is_none() {
             return;
         }
         if let Some(agreed) = &self.agreed {

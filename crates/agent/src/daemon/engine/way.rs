@@ -73,8 +73,10 @@ impl Way {
 
     /// Takes the time that a lone chunk took; returns the window, if it is another one now.
     fn sample(&mut self, host: Option<u32>, bytes: u64, took: Duration) -> Option<u64> {
-        let own = Duration::from_secs_f64(bytes as f64 / self.line_bytes_per_s);
-        self.samples.entry(host).or_default().add(took.saturating_sub(own));
+        // For ever, on a line that carries nothing.
+        let own = Duration::try_from_secs_f64(bytes as f64 / self.line_bytes_per_s);
+        let rest = took.saturating_sub(own.unwrap_or(Duration::MAX));
+        self.samples.entry(host).or_default().add(rest);
         let longest = self.samples.values().map(Samples::least).max().unwrap_or_default();
         let under_way = (longest.as_secs_f64() * self.line_bytes_per_s) as u64;
         // The chunk that fills the line while the completion of the one before comes.
@@ -182,6 +184,18 @@ mod tests {
         way.samples.remove(&Some(3));
         assert_eq!(way.sample(Some(1), 64, us(10)), Some(2 * 8192), "two chunks at least");
         assert_eq!(way.sample(Some(4), 64, Duration::from_secs(60)), Some(MOST_BYTES));
+    }
+
+    #[test]
+    fn whatever_the_line_is_there_is_a_window() {
+        for line in [0, 1, u64::MAX] {
+            let mut way = way(line);
+            let window = way.sample(None, 4096, Duration::from_micros(40));
+            assert!(
+                window.is_none_or(|bytes| (8192..=MOST_BYTES).contains(&bytes)),
+                "{line}: {window:?}"
+            );
+        }
     }
 
     #[test]
