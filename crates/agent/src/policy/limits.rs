@@ -15,8 +15,8 @@ const CHUNK_LINE_BYTES_PER_S: f64 = 1e9;
 const WINDOW_LINE_BYTES_PER_S: f64 = 250e6;
 /// Chunks of slower lines are whole packets of the longest path MTU.
 const CHUNK_STEP_BYTES: u32 = 4096;
-/// Such chunks in the window: one is on its way while the completion of the other comes back.
-const WINDOW_CHUNKS: u64 = 2;
+/// Chunks in a window at least: one is on its way while the completion of the other comes back.
+pub(crate) const WINDOW_CHUNKS: u64 = 2;
 
 /// What the shortest request takes of a device, and how much it moves where no line is given: 40 Gbit/s, with the times
 /// of the DRUM paper. Shared memory takes 132 ns, at 12.8 GB/s.

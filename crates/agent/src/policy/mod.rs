@@ -4,7 +4,7 @@ mod memory;
 mod optimum;
 
 use crate::peer::message::LEASES_MS;
-pub(crate) use limits::request_bytes;
+pub(crate) use limits::{WINDOW_CHUNKS, request_bytes};
 pub use memory::MemoryChunks;
 pub use optimum::{Optimum, optimum};
 use serde::Deserialize;

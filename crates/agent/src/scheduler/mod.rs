@@ -434,9 +434,8 @@ impl Scheduler {
         let (application, connection) = self.both(owner, at);
         if stays {
             application.turns.put_back(at, &connection.turn);
-        } else {
-            application.turns.begin_round_if_over();
         }
+        application.turns.begin_round_if_over();
     }
 
     /// Notes that a connection waits to be served, if it can be and does not yet; returns its application, if that takes turns.

@@ -64,17 +64,11 @@ impl Turns {
     }
 
     /// Puts the connection back that was served: before others while it has something left of its turn.
+    /// [`Self::begin_round_if_over`] follows, also where it is not put back.
     #[inline]
     pub(super) fn put_back(&mut self, at: usize, turn: &Turn) {
         if turn.credit > 0 {
             self.ready.push_front(at);
-        } else if self.ready.is_empty() {
-            self.begin_round_if_over();
-            if self.ready.is_empty() {
-                // It is alone.
-                self.begin_round();
-            }
-            self.ready.push_back(at);
         } else {
             self.spent.push_back(at);
         }
@@ -92,14 +86,9 @@ impl Turns {
     pub(super) fn begin_round_if_over(&mut self) {
         if self.ready.is_empty() && !self.spent.is_empty() {
             std::mem::swap(&mut self.ready, &mut self.spent);
-            self.begin_round();
+            self.round += 1;
+            (self.quantum, self.largest) = (self.largest.max(1), 0);
         }
-    }
-
-    #[inline]
-    fn begin_round(&mut self) {
-        self.round += 1;
-        (self.quantum, self.largest) = (self.largest.max(1), 0);
     }
 
     /// Gives a connection its part of the round, once. What it was served too much in the last one is less than the largest

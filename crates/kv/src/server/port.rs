@@ -166,27 +166,16 @@ impl Port {
                 // The policy sleeps on the doorbell; a fixed sleep has no event.
                 Step::Sleep(time) => std::thread::sleep(time),
                 Step::Block => {
-                    if self.sleep(shared, &mut completions) {
-                        waiter.found();
+                    self.cq.req_notify(false);
+                    if !self.poll(shared, &mut completions)
+                        && !self.channel.wait(SLEEP_MAX).unwrap_or(true)
+                    {
+                        // Clients that READ ring nothing for hours: to spin each time is what their GETs would cost here.
+                        waiter.timed_out();
                     }
                 }
             }
         }
-    }
-
-    /// Sleeps until something rings; returns whether it had taken something before that. Who only slept as long as it may looks
-    /// once: clients that READ ring nothing for hours, and to spin each time is what their GETs would cost here.
-    fn sleep(&self, shared: &Shared, completions: &mut [Completion; 16]) -> bool {
-        while !self.stop.load(Ordering::Acquire) {
-            self.cq.req_notify(false);
-            if self.poll(shared, completions) {
-                return true;
-            }
-            if self.channel.wait(SLEEP_MAX).unwrap_or(true) {
-                return false;
-            }
-        }
-        false
     }
 
     fn poll(&self, shared: &Shared, completions: &mut [Completion; 16]) -> bool {

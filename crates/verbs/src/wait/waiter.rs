@@ -85,6 +85,14 @@ impl Waiter {
         self.backoff.reset();
     }
 
+    /// Notes that nothing rang in a [`Step::Block`]: where the next poll finds nothing, it is to block again at once.
+    #[inline]
+    pub fn timed_out(&mut self) {
+        if let WaitPolicy::Doorbell { spin_polls } = self.policy {
+            self.empty = spin_polls.saturating_sub(1);
+        }
+    }
+
     /// Returns whether the next poll must be a complete one. A quick poll checks only where it
     /// predicts the next item, and can be wrong.
     #[inline]
@@ -144,6 +152,17 @@ mod tests {
         assert_eq!(steps(2), [Step::Spin, Step::Spin]);
         waiter.found();
         assert_eq!(waiter.empty(), Step::Spin);
+    }
+
+    #[test]
+    fn a_doorbell_waiter_that_nothing_rang_for_blocks_again_at_once() {
+        let mut waiter = Waiter::new(WaitPolicy::Doorbell { spin_polls: 3 }, 8);
+        for _ in 0..3 {
+            waiter.timed_out();
+            assert!(waiter.wants_complete_poll());
+            assert_eq!(waiter.empty(), Step::Block);
+        }
+        assert_eq!(waiter.empty(), Step::Spin, "something rang");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! How long the way to each host is, and what of the line is under way meanwhile: the window is no larger than that needs,
 //! as whoever comes waits behind it, and no smaller, or the line would stand still until completions come.
 use super::Engine;
-use crate::policy::{Mode, Policy};
+use crate::policy::{Mode, Policy, WINDOW_CHUNKS};
 use crate::scheduler::{Chunk, ConnectionId};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -80,7 +80,8 @@ impl Way {
         let longest = self.samples.values().map(Samples::least).max().unwrap_or_default();
         let under_way = (longest.as_secs_f64() * self.line_bytes_per_s) as u64;
         // The chunk that fills the line while the completion of the one before comes.
-        let window = (under_way + self.chunk_bytes).clamp(2 * self.chunk_bytes, MOST_BYTES);
+        let least = WINDOW_CHUNKS * self.chunk_bytes;
+        let window = (under_way + self.chunk_bytes).clamp(least, MOST_BYTES);
         // Else it would change with each sample.
         let is_other = window.abs_diff(self.window_bytes) > self.window_bytes / 8;
         is_other.then(|| {

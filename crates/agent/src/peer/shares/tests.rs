@@ -14,17 +14,29 @@ fn with_host() -> Shares {
     shares
 }
 
+/// Whether this is among what is said to the host now.
+fn says(shares: &mut Shares, what: &PeerMessage) -> bool {
+    let said = |action: &Action| matches!(action, Action::Say(HOST, message) if message.encode() == what.encode());
+    actions(shares).iter().any(said)
+}
+
+/// With a connection that shares: the peer asked first.
+fn sharing() -> Shares {
+    let mut shares = with_host();
+    shares.heard_share(HOST, THEIRS, OURS, Some(AT));
+    let (reply, answer) = channel();
+    shares.share(Instant::now(), AT, (Some(HOST), THEIRS), reply);
+    assert_eq!(answer.recv().unwrap(), Some(HOST));
+    shares
+}
+
 fn actions(shares: &mut Shares) -> Vec<Action> {
     std::iter::from_fn(|| shares.next()).collect()
 }
 
 #[test]
 fn a_peer_that_parts_is_obeyed_each_time_that_it_says_so() {
-    let mut shares = with_host();
-    shares.heard_share(HOST, THEIRS, OURS, Some(AT));
-    let (reply, answer) = channel();
-    shares.share(Instant::now(), AT, (Some(HOST), THEIRS), reply);
-    assert_eq!(answer.recv().unwrap(), Some(HOST));
+    let mut shares = sharing();
     for _ in 0..2 {
         actions(&mut shares);
         shares.heard_apart(HOST, THEIRS, OURS, false);
@@ -36,21 +48,15 @@ fn a_peer_that_parts_is_obeyed_each_time_that_it_says_so() {
 
 #[test]
 fn a_host_that_was_given_up_and_comes_back_shares_nothing_of_before() {
-    let mut shares = with_host();
-    shares.heard_share(HOST, THEIRS, OURS, Some(AT));
-    let (reply, answer) = channel();
-    shares.share(Instant::now(), AT, (Some(HOST), THEIRS), reply);
-    assert_eq!(answer.recv().unwrap(), Some(HOST));
+    let mut shares = sharing();
     shares.forget(HOST);
     let told = actions(&mut shares);
     let fails = |action: &Action| matches!(action, Action::Tell(Verdict::Fail(1, 0)));
     assert!(told.iter().any(fails));
     shares.opened(HOST);
     shares.heard_share(HOST, THEIRS, OURS, Some(AT));
-    let no = PeerMessage::Shared { queue_pair: OURS, to: THEIRS, yes: false }.encode();
-    let said =
-        |action: &Action| matches!(action, Action::Say(HOST, message) if message.encode() == no);
-    assert!(actions(&mut shares).iter().any(said), "the end here has failed");
+    let no = PeerMessage::Shared { queue_pair: OURS, to: THEIRS, yes: false };
+    assert!(says(&mut shares, &no), "the end here has failed");
 }
 
 #[test]
@@ -63,10 +69,8 @@ fn a_yes_that_comes_when_the_question_was_given_up_is_answered() {
     assert_eq!(answer.recv().unwrap(), None);
     actions(&mut shares);
     shares.heard_shared(HOST, THEIRS, OURS, true);
-    let apart = PeerMessage::Apart { queue_pair: OURS, to: THEIRS, answer: true }.encode();
-    let said =
-        |action: &Action| matches!(action, Action::Say(HOST, message) if message.encode() == apart);
-    assert!(actions(&mut shares).iter().any(said));
+    let apart = PeerMessage::Apart { queue_pair: OURS, to: THEIRS, answer: true };
+    assert!(says(&mut shares, &apart));
 }
 
 /// A connection that was reset and is connected again: what its peer says of the life before may still come.
@@ -132,10 +136,8 @@ fn who_stops_sharing_says_no_to_a_peer_that_is_done_with_that() {
     shares.heard_alone(HOST, THEIRS, OURS);
     actions(&mut shares);
     shares.heard_share(HOST, THEIRS, OURS, Some(AT));
-    let no = PeerMessage::Shared { queue_pair: OURS, to: THEIRS, yes: false }.encode();
-    let said =
-        |action: &Action| matches!(action, Action::Say(HOST, message) if message.encode() == no);
-    assert!(actions(&mut shares).iter().any(said));
+    let no = PeerMessage::Shared { queue_pair: OURS, to: THEIRS, yes: false };
+    assert!(says(&mut shares, &no));
     shares.posted(OURS, AT.life);
     let sends = |action: &Action| matches!(action, Action::Make(Make::Send(AT)));
     assert!(actions(&mut shares).iter().any(sends));
