@@ -39,7 +39,7 @@ const GRAPH: &[(&str, &str, &str)] = &[
     ("session", "verbs", "probe"),
     ("providers", "agent observe provider-ibverbs provider-roce provider-shm session verbs", ""),
     ("linear", "", "probe"),
-    ("kv", "perf providers session verbs", "agent linear probe"),
+    ("kv", "perf providers session verbs", "agent linear probe provider-shm"),
     ("tunnel", "channel providers session verbs", "probe"),
     ("granting", "control observe session transfer verbs", ""),
     ("sink", "observe session transfer verbs", ""),

@@ -341,6 +341,14 @@ pub(super) fn shared(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Client, Server, ServerConfig};
+    use catchment_provider_shm::seqpacket;
+    use catchment_providers::ProviderSet;
+    use catchment_session::io::ServerSecurity;
+    use catchment_session::path::PathRules;
+    use catchment_verbs::Gid;
+    use catchment_verbs::provider::random_bytes;
+    use sha2::{Digest as _, Sha256};
 
     fn quiet() -> (Arc<Shared>, mpsc::UnboundedReceiver<Order>) {
         let connected = Connected {
@@ -354,6 +362,39 @@ mod tests {
             may_write: true,
         };
         shared(&connected, Arc::default())
+    }
+
+    #[test]
+    fn a_client_whose_process_does_not_answer_holds_nobody_up() {
+        let rules = PathRules { require: vec!["shm".to_owned()], ..PathRules::default() };
+        let providers = ProviderSet::default().rules(rules);
+        // Shorter than the time that an answer of a process may take.
+        let server = Server::start(ServerConfig {
+            listen: "127.0.0.1:0".parse().unwrap(),
+            memory_bytes: 4 << 20,
+            lease: Duration::from_secs(2),
+            providers: providers.clone(),
+            security: ServerSecurity::default(),
+        })
+        .unwrap();
+        let config = ClientConfig { providers, ..ClientConfig::new(server.local().clone()) };
+        let mut other = Client::connect(&config).unwrap();
+
+        // It stands still, as after SIGSTOP: the system accepts for it, and nobody answers.
+        let gid = Gid(random_bytes().unwrap());
+        let digest: [u8; 32] = Sha256::digest(gid.0).into();
+        let name: String = digest[..16].iter().map(|byte| format!("{byte:02x}")).collect();
+        let address = seqpacket::abstract_address(&format!("catchment-shm-{name}")).unwrap();
+        let _silent = seqpacket::listen(&address).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let refused = runtime.block_on(async {
+            let mut greeted = greet(&config).await.unwrap();
+            let ours = Endpoint { gid, qpn: 1, psn: 1, net: None };
+            greeted.connect(ours).await.err().unwrap().to_string()
+        });
+        assert!(refused.contains("did not answer within 5s"), "{refused}");
+        other.put(b"key", b"value").unwrap();
+        assert_eq!(other.get(b"key").unwrap().unwrap().bytes, b"value");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use crate::error::ServeError;
 use crate::layout::{MEMORY_BYTES_MAX, MEMORY_BYTES_MIN};
 use crate::memory::OwnMemory;
 use crate::protocol::FromServer;
-use crate::store::{Counts, Store};
+use crate::store::{Counts, Store, Urgency};
 use catchment_providers::{ProviderSet, Providers};
 use catchment_session::host::Host;
 use catchment_session::io::{Address, Arriving, Place, ServerSecurity, StreamListener};
@@ -16,7 +16,7 @@ use catchment_verbs::provider::random_bytes;
 use catchment_verbs::sync::Mutex;
 use port::Ports;
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::sync::{Notify, mpsc, oneshot};
@@ -50,6 +50,8 @@ pub struct Config {
 struct Books {
     store: Store,
     tell: BTreeMap<u32, mpsc::UnboundedSender<FromServer>>,
+    /// Whoever moves words and asks questions sleeps until there is a reason for it.
+    keeper_sleeps: bool,
 }
 
 struct Shared {
@@ -59,8 +61,24 @@ struct Shared {
     providers: Providers,
     host: Host,
     lease: Duration,
-    /// There may be something to move or to ask.
+    /// There is something to move or to ask.
     attend: Notify,
+}
+
+impl Shared {
+    /// Wakes whoever moves words and asks questions, if what was done to the books is a reason for it: to be woken takes
+    /// as long as a PUT.
+    fn attend(&self, mut books: MutexGuard<'_, Books>) {
+        let wakes = match books.store.urgency() {
+            Urgency::Now => true,
+            Urgency::Soon => std::mem::take(&mut books.keeper_sleeps),
+            Urgency::None => false,
+        };
+        drop(books);
+        if wakes {
+            self.attend.notify_one();
+        }
+    }
 }
 
 /// A running server. It ends when it is dropped; all that it stored is gone then.
@@ -90,7 +108,7 @@ impl Server {
         let store = store.ok_or(ServeError::Size(config.memory_bytes))?;
         let shared = Arc::new(Shared {
             memory,
-            books: Mutex::new(Books { store, tell: BTreeMap::new() }),
+            books: Mutex::new(Books { store, tell: BTreeMap::new(), keeper_sleeps: false }),
             ports: Ports::new(region),
             providers: Providers::new(&config.providers),
             host: Host::read().map_err(|error| host(error.to_string()))?,
@@ -111,6 +129,8 @@ impl Server {
                     _ = stopped => {}
                 }
             });
+            // A process that connects and stands still may keep one of its threads for seconds.
+            runtime.shutdown_background();
         })?;
         Ok(Self { local, shared, stop: Some(stop), thread: Some(thread) })
     }
@@ -146,23 +166,26 @@ async fn accept(shared: &Arc<Shared>, listener: StreamListener) {
 
 /// Moves words to a larger table, and asks clients what lets memory be used again.
 async fn keep(shared: &Shared) {
-    let (mut due, mut is_late) = (Instant::now(), true);
+    let mut due = Instant::now();
     loop {
-        if is_late {
-            shared.attend.notified().await;
-        } else {
-            let _ = timeout_at(due, shared.attend.notified()).await;
-        }
         while shared.books.lock().grow(&shared.memory, MOVES) {
             tokio::task::yield_now().await;
         }
-        let mut books = shared.books.lock();
-        let now = Instant::now();
-        is_late = now >= due;
-        if (is_late || books.store.is_pressed()) && books.ask(&shared.memory) {
-            (due, is_late) = (now + PERIOD, false);
+        let until = shared.books.lock().attend(&shared.memory, &mut due);
+        match until {
+            Until::Called => shared.attend.notified().await,
+            Until::Due => drop(timeout_at(due, shared.attend.notified()).await),
+            // However fast reasons come, clients have their turn.
+            Until::Now => tokio::task::yield_now().await,
         }
     }
+}
+
+/// How long the keeper of the books sleeps.
+enum Until {
+    Called,
+    Due,
+    Now,
 }
 
 impl Books {
@@ -171,11 +194,25 @@ impl Books {
         (0..moves).all(|_| self.store.grow(memory))
     }
 
-    /// Asks the next question, if there is one; returns whether there is.
-    fn ask(&mut self, memory: &OwnMemory) -> bool {
-        let mut has_asked = false;
+    /// Asks a question if one is due; returns when to look again.
+    fn attend(&mut self, memory: &OwnMemory, due: &mut Instant) -> Until {
+        let now = Instant::now();
+        let urgency = self.store.urgency();
+        self.keeper_sleeps = urgency == Urgency::None;
+        match urgency {
+            Urgency::None => Until::Called,
+            Urgency::Soon if now < *due => Until::Due,
+            Urgency::Soon | Urgency::Now => {
+                self.ask(memory);
+                *due = now + PERIOD;
+                Until::Now
+            }
+        }
+    }
+
+    /// Asks the next question, if there is one.
+    fn ask(&mut self, memory: &OwnMemory) {
         while let Some(question) = self.store.ask(memory) {
-            has_asked = true;
             let (epoch, table) = (question.epoch, question.table.encode());
             for tell in self.tell.values() {
                 let _ = tell.send(FromServer::Question { epoch, table });
@@ -184,6 +221,5 @@ impl Books {
                 break;
             }
         }
-        has_asked
     }
 }

@@ -16,10 +16,9 @@ pub(super) fn answer(shared: &Shared, request: &[u8], out: &mut Vec<u8>) {
     let mut bytes = Vec::new();
     let (status, version, value) = match decode_request(request) {
         Some((key, what)) => {
-            let answered = shared.books.lock().answer(shared, (key, what), &mut bytes);
-            if what != What::Get {
-                shared.attend.notify_one();
-            }
+            let mut books = shared.books.lock();
+            let answered = books.answer(shared, (key, what), &mut bytes);
+            shared.attend(books);
             answered
         }
         None => (Status::Wrong, 0, &[][..]),

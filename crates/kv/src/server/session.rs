@@ -13,8 +13,10 @@ use catchment_session::io::{Arriving, Place, SecuredStream, StreamReader, Stream
 use catchment_session::lease::Lease;
 use catchment_session::message::SessionPath;
 use catchment_session::path::SourceFacts;
+use catchment_verbs::{Context, Endpoint};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
@@ -38,12 +40,85 @@ impl From<String> for Refused {
     }
 }
 
+/// A client in the books, with its queue pair. Dropping it lets the client go.
+struct Member {
+    shared: Arc<Shared>,
+    port: Arc<Port>,
+    number: u32,
+    runtime: Handle,
+}
+
+impl Member {
+    /// Takes a client into the books and connects its queue pair. Waits for the client's process.
+    fn admit(
+        shared: &Arc<Shared>,
+        context: &Arc<dyn Context>,
+        theirs: Endpoint,
+        sided: Sided,
+        is_software: bool,
+    ) -> Result<(Self, Connected, Outbox), String> {
+        let port = shared.ports.of(context, shared)?;
+        let may_write = is_software && context.caps().atomics && sided == Sided::One;
+        let (tell, outbox) = mpsc::unbounded_channel();
+        let (number, table, epoch, seed) = {
+            let mut books = shared.books.lock();
+            let number = books.store.join();
+            books.tell.insert(number, tell);
+            let store = &books.store;
+            (number, store.table().encode(), store.epoch(), store.seed())
+        };
+        let (shared, runtime) = (Arc::clone(shared), Handle::current());
+        let member = Self { shared, port, number, runtime };
+        let lease = member.shared.lease;
+        let ours = member.port.connect(number, theirs, sided, may_write, lease);
+        let endpoint = ours.map_err(|error| error.to_string())?.to_string();
+        let (addr, rkey, bytes) = member.port.region();
+        let connected = Connected { endpoint, addr, rkey, bytes, seed, table, epoch, may_write };
+        Ok((member, connected, outbox))
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        let (shared, port) = (Arc::clone(&self.shared), Arc::clone(&self.port));
+        let number = self.number;
+        shared.books.lock().store.expect_leave(number);
+        // Another thread may hold the queue pair, to answer.
+        self.runtime.spawn_blocking(move || {
+            // First nothing of it arrives any more, then its blocks are taken.
+            port.disconnect(number);
+            let mut books = shared.books.lock();
+            books.tell.remove(&number);
+            books.store.leave(number);
+            shared.attend(books);
+        });
+    }
+}
+
+type Outbox = mpsc::UnboundedReceiver<FromServer>;
+
 /// A client that may begin.
 struct Admitted {
-    number: u32,
-    port: Arc<Port>,
+    member: Member,
     path: SessionPath,
-    outbox: mpsc::UnboundedReceiver<FromServer>,
+    outbox: Outbox,
+}
+
+/// Does what may wait for a device, an agent or a peer: the server's thread has other clients.
+async fn apart<T, E>(
+    work: impl FnOnce() -> Result<T, E> + Send + 'static,
+    refused: impl Fn(E) -> Refused,
+) -> Result<T, Refused>
+where
+    T: Send + 'static,
+    E: Send + 'static,
+{
+    let done = tokio::task::spawn_blocking(work).await;
+    done.map_err(|error| local(error.to_string()))?.map_err(refused)
+}
+
+fn local(error: String) -> Refused {
+    Refused::new(error, "look at the server's log")
 }
 
 /// Serves a connection to its end.
@@ -61,7 +136,7 @@ pub(super) async fn run(shared: &Arc<Shared>, arriving: Arriving, place: Place) 
     drop(place);
     match admitted {
         Ok(admitted) => {
-            let number = admitted.number;
+            let number = admitted.member.number;
             let reason = serve(shared, admitted, reader, writer).await;
             tracing::info!(peer, number, reason, "a client is gone");
         }
@@ -99,16 +174,14 @@ async fn admit(
     if version != VERSION {
         return Err(format!("the client speaks version {version}, this is {VERSION}").into());
     }
-    let source = SourceFacts {
-        host: &host,
-        offers: &offers,
-        missing: &missing,
-        failed: &[],
-        seen: ends.peer,
+    let choosing = Arc::clone(shared);
+    let choose = move || {
+        let (offers, missing) = (&offers, &missing);
+        let source = SourceFacts { host: &host, offers, missing, failed: &[], seen: ends.peer };
+        choosing.providers.choose(&choosing.host, &source, ends)
     };
-    let chosen = shared.providers.choose(&shared.host, &source, ends);
     let (choice, context) =
-        chosen.map_err(|refusal| Refused::new(refusal.reason, &refusal.remedy))?;
+        apart(choose, |refusal| Refused::new(refusal.reason, &refusal.remedy)).await?;
     let path = choice.path.clone();
     let lease_ms = shared.lease.as_millis() as u64;
     say(writer, &FromServer::Welcome { path: choice.path, reason: choice.reason, lease_ms })
@@ -118,38 +191,11 @@ async fn admit(
     };
     let theirs = path.agreed(endpoint(&theirs)?);
     let is_software = !shared.providers.known().is_hardware(&path.collector);
-    let local = |error: String| Refused::new(error, "look at the server's log");
-    let port = shared.ports.of(&context, shared).map_err(local)?;
-    let may_write = is_software && context.caps().atomics && sided == Sided::One;
-    let (tell, outbox) = mpsc::unbounded_channel();
-    let (number, table, epoch, seed) = {
-        let mut books = shared.books.lock();
-        let number = books.store.join();
-        books.tell.insert(number, tell);
-        let store = &books.store;
-        (number, store.table().encode(), store.epoch(), store.seed())
-    };
-    let connected = port.connect(number, theirs, sided, may_write, shared.lease);
-    let ours = connected.map_err(|error| {
-        end(shared, &port, number);
-        local(error.to_string())
-    })?;
-    let (addr, rkey, bytes) = port.region();
-    let connected =
-        Connected { endpoint: ours.to_string(), addr, rkey, bytes, seed, table, epoch, may_write };
-    let said = say(writer, &FromServer::Connected(connected)).await;
-    said.inspect_err(|_| end(shared, &port, number))?;
-    Ok(Admitted { number, port, path, outbox })
-}
-
-/// Lets a client go: first nothing of it arrives any more, then its blocks are taken.
-fn end(shared: &Shared, port: &Port, number: u32) {
-    port.disconnect(number);
-    let mut books = shared.books.lock();
-    books.tell.remove(&number);
-    books.store.leave(number);
-    drop(books);
-    shared.attend.notify_one();
+    let admitting = Arc::clone(shared);
+    let admit = move || Member::admit(&admitting, &context, theirs, sided, is_software);
+    let (member, connected, outbox) = apart(admit, local).await?;
+    say(writer, &FromServer::Connected(connected)).await?;
+    Ok(Admitted { member, path, outbox })
 }
 
 async fn serve(
@@ -158,15 +204,13 @@ async fn serve(
     reader: StreamReader,
     writer: StreamWriter,
 ) -> String {
-    let Admitted { number, port, path, outbox } = admitted;
+    let Admitted { member, path, outbox } = admitted;
     // Within a host, a process that was stopped may go on in the middle of a copy: docs/spec/kv.md, 3.5.
     let ends_by_silence = path.is_network();
-    let reason = tokio::select! {
-        reason = read(shared, number, reader, ends_by_silence) => reason,
+    tokio::select! {
+        reason = read(shared, member.number, reader, ends_by_silence) => reason,
         reason = write(writer, outbox, shared.lease) => reason,
-    };
-    end(shared, &port, number);
-    reason
+    }
 }
 
 async fn write(
@@ -255,7 +299,6 @@ fn obey(shared: &Shared, number: u32, message: FromClient) -> Option<String> {
     if let (Some(answer), Some(tell)) = (answer, books.tell.get(&number)) {
         let _ = tell.send(answer);
     }
-    drop(books);
-    shared.attend.notify_one();
+    shared.attend(books);
     None
 }

@@ -59,6 +59,17 @@ pub enum NoBlock {
     Full,
 }
 
+/// How soon the store wants to grow or to ask.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Urgency {
+    /// Not before something else happens.
+    None,
+    /// Nobody waits for it: each question takes a message of every client.
+    Soon,
+    /// Somebody waits for it.
+    Now,
+}
+
 /// A question to all clients: whether they have ended all operations that began before they heard it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Question {
@@ -116,6 +127,8 @@ pub struct Store {
     blocks: BTreeMap<u32, Owned>,
     /// Clients, and the last question that each has answered.
     clients: BTreeMap<u32, u32>,
+    /// Those of them that have said goodbye, or were lost.
+    leaving: BTreeSet<u32>,
     joined: u32,
     table: Table,
     migration: Option<Migration>,
@@ -148,6 +161,7 @@ impl Store {
             heap,
             blocks: BTreeMap::new(),
             clients: BTreeMap::new(),
+            leaving: BTreeSet::new(),
             joined: 0,
             table,
             migration: None,
@@ -199,8 +213,16 @@ impl Store {
         self.joined
     }
 
+    /// Notes that a client is about to leave: what it holds is about to become free.
+    pub fn expect_leave(&mut self, client: u32) {
+        if self.clients.contains_key(&client) {
+            self.leaving.insert(client);
+        }
+    }
+
     /// Notes that a client is gone. From before this call on it must not be able to change the memory.
     pub fn leave(&mut self, client: u32) {
+        self.leaving.remove(&client);
         if self.clients.remove(&client).is_none() {
             return;
         }
@@ -232,6 +254,7 @@ impl Store {
         let is_near = self.is_asking
             || !self.waiting.is_empty()
             || self.wants_sweep
+            || !self.leaving.is_empty()
             || self.migration.is_some();
         self.is_pressed |= is_near;
         Err(if is_near { NoBlock::Later } else { NoBlock::Full })
@@ -289,18 +312,32 @@ impl Store {
 
 /// Questions.
 impl Store {
-    /// Returns whether somebody waits for the next question: each takes a message of every client, so others may come less
-    /// often.
-    pub fn is_pressed(&self) -> bool {
-        self.is_pressed || self.wants_sweep
+    /// Returns when [`Store::grow`] or [`Store::ask`] is to be called.
+    pub fn urgency(&self) -> Urgency {
+        let is_pressed = self.is_pressed || self.wants_sweep;
+        match (self.is_growing(), self.asks()) {
+            (true, _) => Urgency::Now,
+            (false, true) if is_pressed => Urgency::Now,
+            (false, true) => Urgency::Soon,
+            (false, false) => Urgency::None,
+        }
+    }
+
+    /// Returns whether there is a reason for a question and none is unanswered.
+    fn asks(&self) -> bool {
+        !self.is_asking && (!self.waiting.is_empty() || self.sweeps())
+    }
+
+    fn sweeps(&self) -> bool {
+        self.wants_sweep && self.migration.is_none()
     }
 
     /// Returns the next question, if there is a reason for one and none is unanswered. It goes to every client.
     pub fn ask(&mut self, memory: &dyn Memory) -> Option<Question> {
-        let sweeps = self.wants_sweep && self.migration.is_none();
-        if self.is_asking || (self.waiting.is_empty() && !sweeps) {
+        if !self.asks() {
             return None;
         }
+        let sweeps = self.sweeps();
         self.epoch += 1;
         self.is_asking = true;
         self.is_pressed = false;
