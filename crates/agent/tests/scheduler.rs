@@ -3,6 +3,7 @@
 use catchment_agent::scheduler::{ApplicationId, Chunk, Limits, Scheduler};
 use proptest::prelude::*;
 use std::collections::VecDeque;
+use std::time::Duration;
 
 const CHUNK: u32 = 4096;
 
@@ -393,7 +394,7 @@ fn who_has_a_rate_gets_what_it_gives_and_keeps_nobody_waiting() {
     ids.iter().zip(rates).for_each(|(id, rate)| scheduler.set_rate(*id, rate));
     assert_eq!(serve(&mut scheduler), [0, 0, 0], "nothing is saved up at the start");
     assert_eq!(scheduler.next_refill().map(|time| time.as_nanos()), Some(25));
-    let span = std::time::Duration::from_micros(500);
+    let span = Duration::from_micros(500);
     let mut all = [0; 3];
     for spans in 1..=200_u32 {
         scheduler.refill(span);
@@ -431,7 +432,7 @@ fn who_did_not_wait_all_the_time_was_not_kept_waiting() {
     let ids = [(); 2].map(|()| scheduler.add_application());
     scheduler.set_shares(&ids.map(|id| (id, 1.0)));
     let connections = ids.map(|id| scheduler.add_connection(id, 1 << 20));
-    let (rate, pause) = (40e6, std::time::Duration::from_millis(15));
+    let (rate, pause) = (40e6, Duration::from_millis(15));
     ids.iter().for_each(|id| scheduler.set_rate(*id, rate));
     let push = |scheduler: &mut Scheduler, at: usize| {
         (0..1000).for_each(|_| scheduler.push(connections[at], u64::from(CHUNK), true));
@@ -448,13 +449,47 @@ fn who_did_not_wait_all_the_time_was_not_kept_waiting() {
     assert!(late <= most + chunk, "{late} is more than {most}");
 }
 
+/// What one leaves goes to those of its pool who wait by their shares, however long their requests are.
+#[test]
+fn what_one_of_a_pool_leaves_is_the_others_by_their_shares() {
+    let shares: Vec<f64> = (0..24).map(|at| f64::from(1 << (at % 4))).collect();
+    let lengths = [8, 64, 600, 2000, 5000, 40_000];
+    let bytes: Vec<u64> = (0..24).map(|at| lengths[at / 4]).collect();
+    let (mut scheduler, ids) = busy_with(&shares, scheduler(u64::MAX, 100), 400_000, &bytes);
+    let idle = scheduler.add_application();
+    let all: f64 = shares.iter().sum();
+    // As many bytes a second for each share; one leaves a fiftieth of all.
+    let (unit, left) = (2e6, 0.02 * 2e6 * all);
+    ids.iter().zip(&shares).for_each(|(id, share)| scheduler.set_rate(*id, unit * share));
+    scheduler.set_rate(idle, left);
+    ids.iter().chain([&idle]).for_each(|id| scheduler.set_pool(*id, idle));
+    let mut spans = |count: u32| {
+        let span = Duration::from_micros(20);
+        for _ in 0..count {
+            scheduler.refill(span);
+            while scheduler.next_chunk().is_some() {}
+        }
+        let served = ids.iter().map(|id| scheduler.served(*id));
+        assert!(served.clone().all(|served| served.emptied == 0));
+        (served.map(|served| served.cost_bytes as f64).collect::<Vec<_>>(), span * count)
+    };
+    let (before, _) = spans(1000);
+    let (after, time) = spans(10_000);
+    for at in 0..24 {
+        let due = (unit + left / all) * shares[at] * time.as_secs_f64();
+        let got = after[at] - before[at];
+        let within = 0.002 * due + 2.0 * f64::from(CHUNK);
+        assert!((got - due).abs() < within, "{at}: {got} of {due} ({})", got / due);
+    }
+}
+
 /// What one cannot save up is served to the other of its pool, and no more than both rates give.
 #[test]
 fn what_one_of_a_pool_leaves_is_the_others() {
     let chunk = u64::from(CHUNK);
     let (mut scheduler, ids) = busy(&[1.0, 1.0, 1.0], u64::MAX, 10_000, chunk);
     let idle = scheduler.add_application();
-    let (rate, span) = (1e6, std::time::Duration::from_micros(500));
+    let (rate, span) = (1e6, Duration::from_micros(500));
     let [first, second, alone] = [ids[0], ids[1], ids[2]];
     [first, second, alone, idle].iter().for_each(|id| scheduler.set_rate(*id, rate));
     [first, second, idle].iter().for_each(|id| scheduler.set_pool(*id, idle));

@@ -29,7 +29,7 @@
 //!
 //! Where applications have *rates* ([`Scheduler::set_rate`]), each is served what its rate gives in the time that
 //! [`Scheduler::refill`] is told of, and no more; rounds go on without who has used that up. What one of a pool
-//! ([`Scheduler::set_pool`]) leaves goes to the others of it, in these rounds.
+//! ([`Scheduler::set_pool`]) leaves goes to the others of it, by their shares.
 mod application;
 mod arrivals;
 mod behind;
@@ -397,6 +397,9 @@ impl Scheduler {
         }
         application.deficit = application.deficit.saturating_sub(cost << FRACTION);
         application.in_flight += cost;
+        if let Some(pace) = &mut application.pace {
+            pace.spend(cost);
+        }
         application.served.chunks += 1;
         application.served.bytes += bytes.max(LEAST_COST_BYTES);
         application.served.cost_bytes += cost;
@@ -404,7 +407,6 @@ impl Scheduler {
         let stuck = if application.stuck_for > 0 { cost } else { 0 };
         self.stuck += stuck;
         self.in_flight += cost;
-        self.spend(owner, cost);
         if self.last != owner {
             (self.last, self.alone_since) = (owner, self.done);
         }

@@ -8,8 +8,11 @@ pub(super) struct Pace {
     bytes_per_s: f64,
     /// What may be served now, in bytes; below 0 after a chunk that it did not hold.
     budget: f64,
+    /// What it saves up while it does not wait.
     most: f64,
-    /// Something could not be saved up when time passed last.
+    /// What may be saved up, by what it did while time passed last.
+    holds: f64,
+    /// Something could not be saved up then.
     spills: bool,
 }
 
@@ -27,19 +30,25 @@ impl Pace {
         let bytes_per_s = if bytes_per_s > 0.0 { bytes_per_s } else { 0.0 };
         let most = (bytes_per_s * BURST_S).max((BURST_CHUNKS * chunk) as f64);
         let budget = old.map_or(0.0, |old| old.budget.min(most + bytes_per_s * LATE_S));
-        Self { bytes_per_s, budget, most, spills: false }
+        Self { bytes_per_s, budget, most, holds: most, spills: false }
     }
 
     /// Adds what the rate gives in a time; returns what cannot be saved up of it, and of what was before.
     pub(super) fn refill(&mut self, passed: Duration, waits: Waits) -> f64 {
-        let all = self.budget + self.bytes_per_s * passed.as_secs_f64();
-        let most = match waits {
+        self.holds = match waits {
             Waits::Not => self.most,
             Waits::ForOthers => self.most.max(self.budget),
             Waits::ForUs => self.most + self.bytes_per_s * LATE_S,
         };
-        self.budget = all.min(most);
-        self.spills = all > most;
+        let left = self.save(self.bytes_per_s * passed.as_secs_f64());
+        self.spills = left > 0.0;
+        left
+    }
+
+    /// Adds so many bytes; returns what cannot be saved up.
+    fn save(&mut self, bytes: f64) -> f64 {
+        let all = self.budget + bytes;
+        self.budget = all.min(self.holds);
         all - self.budget
     }
 
@@ -71,34 +80,32 @@ pub(super) enum Waits {
     ForUs,
 }
 
-/// Returns after which time a chunk may go by a budget that grows so fast; `None` at a rate of 0.
-fn until(budget: f64, bytes_per_s: f64) -> Option<Duration> {
-    let seconds = ((1.0 - budget) / bytes_per_s).clamp(0.0, 1e6);
-    (bytes_per_s > 0.0).then(|| Duration::from_secs_f64(seconds))
-}
-
-/// What applications leave of their rates that send to the same hosts: whoever of them has more to send may have it.
+/// What applications leave of their rates that send to the same hosts: it is for those of them who have something to send, by
+/// their shares. Who comes first must not have it, as requests cost some a hundredth of what they cost others.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Pool {
-    /// In bytes; below 0 after a chunk that it did not hold.
+    /// In bytes.
     spare: f64,
     /// What they leave in a second, as things are.
     leaves: f64,
     /// What may be saved up.
     most: f64,
+    /// The shares of those who have something to send, and what is for each of these.
+    shares: f64,
+    each: f64,
 }
 
 impl Pool {
-    /// Adds what one leaves; returns what nobody can have.
-    fn add(&mut self, bytes: f64) -> f64 {
-        let all = self.spare + bytes;
-        self.spare = all.min(self.most);
-        all - self.spare
+    /// Returns what is for each of the shares, of so many bytes.
+    fn part(&self, bytes: f64) -> f64 {
+        if self.shares > 0.0 { bytes / self.shares } else { 0.0 }
     }
 
-    #[inline]
-    pub(super) fn may_go(&self) -> bool {
-        self.spare > 0.0
+    /// Keeps what may be saved up; returns the rest.
+    fn keep(&mut self) -> f64 {
+        let all = self.spare;
+        self.spare = all.min(self.most);
+        all - self.spare
     }
 }
 
@@ -136,22 +143,11 @@ impl Scheduler {
         all.filter(|one| one.pool == Some(first)).for_each(|one| one.pool = None);
     }
 
-    /// Takes what a chunk costs from the budget of its application, or from what others of its pool left.
-    #[inline]
-    pub(super) fn spend(&mut self, owner: usize, cost: u64) {
-        let Some(application) = &mut self.applications[owner] else { return };
-        let Some(pace) = &mut application.pace else { return };
-        let pool = application.pool.filter(|_| !pace.may_go());
-        match pool.and_then(|first| self.pools.get_mut(first)) {
-            Some(pool) if pool.may_go() => pool.spare -= cost as f64,
-            Some(_) | None => pace.spend(cost),
-        }
-    }
-
     /// Notes that time passed for those that have rates.
     pub fn refill(&mut self, passed: Duration) {
-        self.pools.iter_mut().for_each(|pool| pool.leaves = 0.0);
-        let mut lost = 0.0;
+        self.pools.iter_mut().for_each(|pool| (pool.leaves, pool.shares) = (0.0, 0.0));
+        // Of what those leave who could have been served more.
+        let (mut lost, mut behind_left) = (0.0, 0.0);
         for application in self.applications.iter_mut().flatten() {
             let Some(pace) = &mut application.pace else { continue };
             if application.waiting > 0 && !pace.may_go() {
@@ -165,29 +161,63 @@ impl Scheduler {
                 true => Waits::ForOthers,
             };
             let left = pace.refill(passed, waits);
-            let pool = application.pool.and_then(|first| self.pools.get_mut(first));
-            let left = pool.map_or(left, |pool| {
-                pool.leaves += pace.leaves();
-                pool.add(left)
-            });
-            if application.is_behind {
-                lost += left;
+            let of_behind = if application.is_behind { left } else { 0.0 };
+            match application.pool.and_then(|first| self.pools.get_mut(first)) {
+                Some(pool) => {
+                    pool.spare += left;
+                    pool.leaves += pace.leaves();
+                    let shares = if application.waiting > 0 { application.share } else { 0 };
+                    pool.shares += shares as f64;
+                    behind_left += of_behind;
+                }
+                None => lost += of_behind,
             }
         }
-        self.count_behind(passed, lost);
+        self.share_out();
+        let rest: f64 = self.pools.iter_mut().map(Pool::keep).sum();
+        self.count_behind(passed, lost + rest.min(behind_left));
+    }
+
+    /// Gives what is left in pools to those who have something to send; what they cannot save up stays there.
+    fn share_out(&mut self) {
+        let mut any = false;
+        for pool in &mut self.pools {
+            pool.each = pool.part(pool.spare);
+            if pool.each > 0.0 {
+                (pool.spare, any) = (0.0, true);
+            }
+        }
+        // Mostly nobody leaves anything.
+        if !any {
+            return;
+        }
+        for application in self.applications.iter_mut().flatten() {
+            let pool = application.pool.and_then(|first| self.pools.get_mut(first));
+            if let (Some(pool), Some(pace), true) =
+                (pool, &mut application.pace, application.waiting > 0)
+            {
+                pool.spare += pace.save(pool.each * application.share as f64);
+            }
+        }
     }
 
     /// Returns after which time somebody who waits for his rate may be served again.
     #[must_use]
     pub fn next_refill(&self) -> Option<Duration> {
         let active = self.active.iter().filter_map(|owner| self.applications[*owner].as_ref());
-        let throttled = active.filter(|application| self.is_throttled(application));
+        let throttled = active.filter(|application| application.is_throttled());
         let waits = throttled.filter_map(|application| {
-            let pool = self.pool_of(application).copied().unwrap_or_default();
-            let by_pool = until(pool.spare, pool.leaves);
-            let by_rate = application.pace.and_then(|pace| until(pace.budget, pace.bytes_per_s));
-            by_pool.into_iter().chain(by_rate).min()
+            let pace = application.pace?;
+            let pool = application.pool.and_then(|first| self.pools.get(first));
+            let part = pool.map_or(0.0, |pool| pool.part(pool.leaves) * application.share as f64);
+            until(pace.budget, pace.bytes_per_s + part)
         });
         waits.min()
     }
+}
+
+/// Returns after which time a chunk may go by a budget that grows so fast; `None` at a rate of 0.
+fn until(budget: f64, bytes_per_s: f64) -> Option<Duration> {
+    let seconds = ((1.0 - budget) / bytes_per_s).clamp(0.0, 1e6);
+    (bytes_per_s > 0.0).then(|| Duration::from_secs_f64(seconds))
 }

@@ -1,7 +1,6 @@
 //! Rounds: who has a part of them, what it is, and what may go.
 use super::application::Application;
 use super::arrivals::Request;
-use super::pace::Pool;
 use super::{Chunk, FRACTION, LONGEST_PIECE, MOST_WINDOW, Scheduler};
 
 /// The least requests of a turn of the least share, unless that of the largest would be more than a chunk. With 8 under a
@@ -37,17 +36,6 @@ pub(super) enum State {
 }
 
 impl Scheduler {
-    /// Whether an application was served what its rate gives, and others of its pool leave nothing.
-    #[inline]
-    pub(super) fn is_throttled(&self, application: &Application) -> bool {
-        application.is_throttled() && !self.pool_of(application).is_some_and(Pool::may_go)
-    }
-
-    #[inline]
-    pub(super) fn pool_of(&self, application: &Application) -> Option<&Pool> {
-        self.pools.get(application.pool?)
-    }
-
     /// Returns the bytes of the window that one of the shares gives, times 2^32. Who is alone has it all.
     #[inline]
     pub(super) fn window_of_one(&mut self) -> u128 {
@@ -114,7 +102,7 @@ impl Scheduler {
     #[inline]
     pub(super) fn offer(&self, owner: usize, window_of_one: u128) -> Option<(usize, u64)> {
         let application = self.applications[owner].as_ref()?;
-        if self.is_throttled(application) {
+        if application.is_throttled() {
             return None;
         }
         let next = self.next_of(application)?;
@@ -237,7 +225,7 @@ impl Scheduler {
         for owner in &self.active {
             let Some(application) = &self.applications[*owner] else { continue };
             let next = self.offer(*owner, window_of_one);
-            if next.is_none() && (self.is_throttled(application) || self.is_stuck(application)) {
+            if next.is_none() && (application.is_throttled() || self.is_stuck(application)) {
                 continue;
             }
             (largest, least) = (largest.max(application.share), least.min(application.share));
@@ -294,7 +282,7 @@ impl Scheduler {
     /// Returns what keeps an application with requests from being served.
     pub(super) fn state(&self, owner: usize, window_of_one: u128) -> State {
         let Some(application) = &self.applications[owner] else { return State::Stuck };
-        if self.is_throttled(application) {
+        if application.is_throttled() {
             State::Throttled
         } else if self.offer(owner, window_of_one).is_some() {
             State::Ready
