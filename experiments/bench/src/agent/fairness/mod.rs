@@ -198,7 +198,7 @@ fn modest(from: &Moment, to: &Moment, members: &[Member]) -> Vec<f64> {
 /// Measures the applications through an agent that knows what the device does, or through one that does not.
 pub(super) fn measure(line: Option<u64>, windows: Windows) -> Result<Row> {
     let weights: Vec<f64> = (0..APPS).map(weight).collect();
-    let (agent, capacity) = match line {
+    let (agent, mut capacity) = match line {
         Some(line) => (AgentProcess::start_on_line(&weights, line)?, Capacity::Line(line)),
         None => {
             let capacity = Capacity::Alone(alone(windows)?);
@@ -224,5 +224,14 @@ pub(super) fn measure(line: Option<u64>, windows: Windows) -> Result<Row> {
         got.extend(modest(&first, &from, &churn.members));
         seen.push(window);
     }
-    Ok(Row::new(line, windows, (&seen, &got), &churn))
+    let Churn { crowd, changes, left_out_ms, .. } = churn;
+    drop((crowd, agent));
+    let mut after_ratio = None;
+    if let Capacity::Alone(before) = &mut capacity {
+        // The machine may have become another one meanwhile.
+        let after = alone(windows)?;
+        after_ratio = Some(std::array::from_fn(|size| after[size] / before[size]));
+        *before = std::array::from_fn(|size| f64::midpoint(before[size], after[size]));
+    }
+    Ok(Row::new((&capacity, windows), after_ratio, (&seen, &got), (changes, &left_out_ms)))
 }

@@ -1,6 +1,6 @@
 //! The row, and what it says of the goals.
-use super::window::Window;
-use super::{APPS, BYTES, Churn, GREEDY_BATCH, WEIGHTS, Windows};
+use super::window::{Alone, Capacity, Window};
+use super::{APPS, BYTES, GREEDY_BATCH, WEIGHTS, Windows};
 use crate::goal::{Goal, Limit};
 use crate::stats::{decimals, percentile};
 use serde::Serialize;
@@ -16,10 +16,12 @@ pub(in crate::agent) struct Row {
     error_mean: Option<f64>,
     error_p99: Option<f64>,
     /// With a line: what all were served beside what it takes. Without: the time that this takes who is alone, with requests of
-    /// the same size, directly before, beside the time that it took.
+    /// the same size, directly before and after, beside the time that it took.
     capacity_used: Option<f64>,
     /// Of the windows, the least.
     capacity_used_least: Option<f64>,
+    /// Without a line: what who is alone was served after beside before, for each size.
+    alone_after_ratio: Option<[f64; 6]>,
     /// What the policy says the device does; without it, the agent knows no rates, only shares.
     line_bytes_per_s: Option<u64>,
     /// What the modest got of what they asked for: of both and all windows, the least.
@@ -54,34 +56,39 @@ impl std::fmt::Display for Place {
 
 impl Row {
     pub(super) fn new(
-        line: Option<u64>,
-        windows: Windows,
+        (capacity, windows): (&Capacity, Windows),
+        alone_after_ratio: Option<Alone>,
         (seen, got): (&[Window], &[f64]),
-        churn: &Churn,
+        (changes, left_out): (u32, &[f64]),
     ) -> Self {
+        let line_bytes_per_s = match capacity {
+            Capacity::Line(line) => Some(*line),
+            Capacity::Alone(_) => None,
+        };
         let errors: Vec<f64> = seen.iter().flat_map(Window::errors).collect();
-        let sum = |of: fn(&Window) -> f64| seen.iter().map(of).sum::<f64>();
+        let sum = |of: &dyn Fn(&Window) -> f64| seen.iter().map(of).sum::<f64>();
+        let part_used = |window: &Window| window.used(capacity);
         let known = |value: f64, places| value.is_finite().then(|| decimals(value, places));
-        let used = seen.iter().map(|window| window.used / window.seconds);
-        let left_out = &churn.left_out_ms;
+        let used = seen.iter().map(|window| part_used(window) / window.seconds);
         Self {
             what: "fairness",
             provider: "shm",
             apps: APPS,
             churn_per_s: 1.0 / windows.seconds,
-            seconds: decimals(sum(|window| window.seconds), 3),
+            seconds: decimals(sum(&|window| window.seconds), 3),
             error_mean: known(errors.iter().sum::<f64>() / errors.len() as f64, 6),
             error_p99: (!errors.is_empty()).then(|| decimals(percentile(&errors, 0.99), 6)),
-            capacity_used: known(sum(|window| window.used) / sum(|window| window.seconds), 4),
+            capacity_used: known(sum(&part_used) / sum(&|window| window.seconds), 4),
             capacity_used_least: known(used.fold(f64::INFINITY, f64::min), 4),
-            line_bytes_per_s: line,
+            alone_after_ratio: alone_after_ratio.map(|all| all.map(|ratio| decimals(ratio, 4))),
+            line_bytes_per_s,
             modest_got_least: known(got.iter().copied().fold(f64::INFINITY, f64::min), 4),
             windows: windows.count,
-            changes: churn.changes,
+            changes,
             left_out_ms_mean: decimals(left_out.iter().sum::<f64>() / left_out.len() as f64, 1),
             left_out_ms_max: decimals(left_out.iter().copied().fold(0.0, f64::max), 1),
             emptied_fraction: decimals(
-                sum(|window| window.emptied as f64) / sum(|window| window.looks as f64),
+                sum(&|window| window.emptied as f64) / sum(&|window| window.looks as f64),
                 4,
             ),
             bytes: BYTES,

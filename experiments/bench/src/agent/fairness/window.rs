@@ -9,6 +9,11 @@ use catchment_agent::protocol::Account;
 /// What a device does for who is alone, by the size of his requests: bytes a second as they cost.
 pub(super) type Alone = [f64; BYTES.len()];
 
+/// Returns which of the sizes this application's requests have.
+fn size_of(at: usize) -> usize {
+    BYTES.iter().position(|size| *size == bytes(at)).unwrap_or(0)
+}
+
 /// The accounts of the applications at one moment; none of who is not there.
 pub(super) struct Moment {
     pub(super) ns: u64,
@@ -42,8 +47,8 @@ pub(super) struct Sums {
 /// One window, as far as it is compared.
 pub(super) struct Window {
     of: Vec<Sums>,
-    /// What part of the device was used, times seconds; and these.
-    pub(super) used: f64,
+    /// What was served, by the size of requests, in bytes as they cost; and how long that took.
+    cost_bytes: Alone,
     pub(super) seconds: f64,
     /// Looks at who always waits, and those between which he had nothing.
     pub(super) looks: u64,
@@ -52,7 +57,8 @@ pub(super) struct Window {
 
 impl Window {
     pub(super) fn new() -> Self {
-        Self { of: vec![Sums::default(); APPS], used: 0.0, seconds: 0.0, looks: 0, emptied: 0 }
+        let (of, cost_bytes) = (vec![Sums::default(); APPS], Alone::default());
+        Self { of, cost_bytes, seconds: 0.0, looks: 0, emptied: 0 }
     }
 
     /// Adds what happened from one look to the next.
@@ -62,7 +68,7 @@ impl Window {
         let (mut waiting, mut shares, mut served) = (Vec::new(), 0.0, 0.0);
         for at in 0..APPS {
             let Some((before, after)) = from.both(to, at) else { continue };
-            self.used += cost(before, after) / capacity.of(at);
+            self.cost_bytes[size_of(at)] += cost(before, after);
             if MODEST.contains(&at) || before.requests == 0 {
                 continue;
             }
@@ -88,6 +94,11 @@ impl Window {
         }
     }
 
+    /// Returns what part of the device was used, times seconds.
+    pub(super) fn used(&self, capacity: &Capacity) -> f64 {
+        self.cost_bytes.iter().zip(capacity.by_size()).map(|(cost, rate)| cost / rate).sum()
+    }
+
     pub(super) fn errors(&self) -> impl Iterator<Item = f64> {
         let compared = self.of.iter().filter(|sums| sums.decided > 0.0);
         compared.map(|sums| (sums.served / sums.decided - 1.0).abs())
@@ -105,12 +116,13 @@ pub(super) enum Capacity {
 impl Capacity {
     /// Returns what it does for this application, if it does nothing else.
     pub(super) fn of(&self, at: usize) -> f64 {
+        self.by_size()[size_of(at)]
+    }
+
+    fn by_size(&self) -> Alone {
         match self {
-            Self::Line(line) => *line as f64,
-            Self::Alone(alone) => {
-                let size = BYTES.iter().position(|size| *size == bytes(at)).unwrap_or(0);
-                alone[size]
-            }
+            Self::Line(line) => [*line as f64; BYTES.len()],
+            Self::Alone(alone) => *alone,
         }
     }
 
@@ -161,9 +173,11 @@ mod tests {
     #[test]
     fn applications_are_compared_with_their_shares_of_what_all_who_wait_got() {
         let looks = [moment(0, [0; 4], 0), moment(1_000_000_000, [100, 200, 150, 50], 0)];
-        let (errors, window) = errors(&Capacity::Alone([1000.0; BYTES.len()]), &looks);
+        let capacity = Capacity::Alone([1000.0; BYTES.len()]);
+        let (errors, window) = errors(&capacity, &looks);
         assert_eq!(errors, [0.0, 0.0, 0.5, 0.5]);
-        assert!((window.used - 0.5).abs() < 1e-9 && (window.looks, window.emptied) == (4, 0));
+        let used = window.used(&capacity);
+        assert!((used - 0.5).abs() < 1e-9 && (window.looks, window.emptied) == (4, 0));
     }
 
     #[test]
