@@ -6,8 +6,10 @@
 //! that is the window, and the rate is the pace, so that the buffer before the bottleneck stays short. A
 //! *round* lasts from a packet's departure to the acknowledgement of it.
 //!
-//! It begins when a round fills the configured window and needs more, on a path of [`LONG_NS`] or longer; on
-//! shorter ones nothing here changes anything. Losses mean little (a radio loses without being full): many
+//! It begins when a round fills the configured window and needs more, on a path of [`LONG_NS`] or longer. On
+//! shorter ones the window may be many times what the buffer before a slow line takes. So it is halved after a round that
+//! lost many packets and took several shortest round trips, and grows again by a little in each round that lost few;
+//! losses without a queue change nothing there. On long ones losses mean little (a radio loses without being full): many
 //! at once end the start, shrink the window to what a probe needs, and make the next probes smaller where one of these lost them. A round in which the program had nothing to send proves a rate and disproves none.
 use catchment_verbs_types::Flow;
 
@@ -36,10 +38,15 @@ const PACKET_BYTES: u64 = 32;
 /// The start sends as much in a round trip at least.
 const START_BYTES: u64 = 128 << 10;
 const SECOND_NS: u64 = 1_000_000_000;
+/// Shortest round trips that one takes where much waits in a queue.
+const QUEUED: u64 = 4;
+/// What the window of a short path is at least, and what it grows by in a round.
+const SHORT_LEAST_BYTES: u64 = 32 << 10;
+const SHORT_GROWTH_BYTES: u64 = 8 << 10;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// The configured window, no rate.
+    /// The configured window or less, no rate.
     Short,
     /// Looks for the rate. The best so far, and for how many rounds it has not grown by a quarter.
     Start { best: u64, full: u32 },
@@ -80,6 +87,8 @@ struct Round {
 #[derive(Debug)]
 pub(crate) struct Path {
     base_bytes: u64,
+    /// The window while the path is short.
+    short_bytes: u64,
     most_bytes: u64,
     /// Bytes of a packet on the wire beside its payload.
     overhead_bytes: u64,
@@ -116,6 +125,7 @@ impl Path {
     fn unknown(base_bytes: u64, most_bytes: u64, overhead_bytes: u64) -> Self {
         Self {
             base_bytes,
+            short_bytes: base_bytes,
             most_bytes,
             overhead_bytes,
             window_bytes: base_bytes,
@@ -232,8 +242,22 @@ impl Path {
         self.offered =
             if round.starved { u64::MAX } else { a_second(self.sent - round.sent, lasted_ns) };
         let lost = progress.lost - round.began.lost;
-        self.advance(&round, lost * LOSSY > packets + lost, in_flight);
+        let lossy = lost * LOSSY > packets + lost;
+        if self.phase == Phase::Short {
+            self.fit_queue(&round, lossy, rtt_ns);
+        }
+        self.advance(&round, lossy, in_flight);
         self.decide();
+    }
+
+    /// Fits the window of a short path to the queue before its line.
+    fn fit_queue(&mut self, round: &Round, lossy: bool, rtt_ns: u64) {
+        let least = SHORT_LEAST_BYTES.min(self.base_bytes);
+        if lossy && rtt_ns > QUEUED * self.min_rtt_ns {
+            self.short_bytes = (self.short_bytes / 2).max(least);
+        } else if !lossy && round.limited {
+            self.short_bytes = (self.short_bytes + SHORT_GROWTH_BYTES).min(self.base_bytes);
+        }
     }
 
     fn learn(&mut self, rate: u64, starved: bool) {
@@ -302,7 +326,7 @@ impl Path {
         let (best, holds) = (self.best(), self.holds());
         let (rate, window_bytes) = match self.phase {
             Phase::Short => {
-                (self.window_bytes, self.rate_bps) = (self.base_bytes, None);
+                (self.window_bytes, self.rate_bps) = (self.short_bytes, None);
                 return;
             }
             Phase::Start { .. } => {
@@ -409,6 +433,51 @@ mod tests {
         (0..60).for_each(|_| _ = sent.round(20_000));
         let best = sent.path.best();
         assert!(best >= 100_000_000, "{best} bytes a second");
+    }
+
+    /// Rounds over a path of 50 us that is always sent as much as it may be, 1,024 bytes a packet: through a buffer of so
+    /// many packets before a line of 100 Mbit/s, or without a queue and with one packet in so many lost. Returns how many
+    /// were sent and lost in the last 100.
+    fn short_path(buffer: Option<u64>, lost_one_in: u64) -> (Path, u64, u64) {
+        let mut path = Path::new(4 << 20, 32 << 20, 46);
+        let (mut progress, mut now_ns, mut sums) = (Progress::default(), 0, (0, 0));
+        for round in 0..400 {
+            path.begin_round(0, progress, false, now_ns);
+            let packets = path.window_bytes() / 1024;
+            (0..packets).for_each(|_| path.count(1024));
+            path.on_pause(true);
+            let (lost, waits) = match buffer {
+                // The first one is alone.
+                Some(_) if round == 0 => (0, 0),
+                Some(buffer) => (packets.saturating_sub(buffer), packets.min(buffer)),
+                None => (packets / lost_one_in, 0),
+            };
+            let rtt_ns = 50_000 + waits * 82_000;
+            now_ns += rtt_ns;
+            progress.packets += packets - lost;
+            progress.bytes += (packets - lost) * 1024;
+            progress.lost += lost;
+            path.on_arrival(now_ns);
+            path.end_round(progress, packets * 1024, rtt_ns, now_ns);
+            if round >= 300 {
+                sums = (sums.0 + packets, sums.1 + lost);
+            }
+        }
+        (path, sums.0, sums.1)
+    }
+
+    #[test]
+    fn the_window_of_a_short_path_fits_the_queue_before_a_slow_line() {
+        let (path, sent, lost) = short_path(Some(100), 0);
+        assert!(!path.is_long());
+        assert!(lost * 33 < sent, "{lost} of {sent} are lost, of which the queue holds 100");
+        assert!(sent > 100 * 50, "half of the queue at least is full: {sent}");
+    }
+
+    #[test]
+    fn losses_without_a_queue_leave_the_window_of_a_short_path_alone() {
+        let (path, ..) = short_path(None, 5);
+        assert_eq!(path.window_bytes(), 4 << 20);
     }
 
     /// What came in the pause before a round is not what the path delivered in it.
