@@ -355,7 +355,7 @@ fn end_regions_under_writes(kind: &str, devices: [&str; 2]) {
         a.put(0, &[1; SLOT]);
         let sges = [a.sge(0, SLOT)];
         let write = SendWr::new(round, SendOp::Write(to), Payload::Sges(&sges));
-        let mut failed = None;
+        let (mut failed, mut done) = (None, 0);
         a.post(write);
         assert!(wait_one(&*a.send_cq).result.is_ok());
         (0..32).for_each(|_| a.post(write));
@@ -364,11 +364,13 @@ fn end_regions_under_writes(kind: &str, devices: [&str; 2]) {
         for _ in 0..32 {
             let result = wait_one(&*a.send_cq).result;
             failed = failed.or(result.err());
+            done += u32::from(failed.is_none());
         }
         if failed.is_none() {
             failed = a.run(write).err();
         }
-        assert_eq!(failed.unwrap().status, WcStatus::RemoteAccess);
+        let status = failed.unwrap().status;
+        assert_eq!(status, WcStatus::RemoteAccess, "in round {round}, after {done} of 32");
         assert_eq!(region.whole().to_vec(), [0; SLOT], "written after it ended");
         exchange(&mut other, 100, |_| {});
     }
