@@ -68,7 +68,7 @@ struct Shared {
 impl Shared {
     /// Wakes whoever moves words and asks questions, if what was done to the books is a reason for it: to be woken takes
     /// as long as a PUT.
-    fn attend(&self, mut books: MutexGuard<'_, Books>) {
+    fn wake_keeper(&self, mut books: MutexGuard<'_, Books>) {
         let wakes = match books.store.urgency() {
             Urgency::Now => true,
             Urgency::Soon => std::mem::take(&mut books.keeper_sleeps),

@@ -18,7 +18,7 @@ pub(super) fn answer(shared: &Shared, request: &[u8], out: &mut Vec<u8>) {
         Some((key, what)) => {
             let mut books = shared.books.lock();
             let answered = books.answer(shared, (key, what), &mut bytes);
-            shared.attend(books);
+            shared.wake_keeper(books);
             answered
         }
         None => (Status::Wrong, 0, &[][..]),

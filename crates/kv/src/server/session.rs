@@ -90,7 +90,7 @@ impl Drop for Member {
             let mut books = shared.books.lock();
             books.tell.remove(&number);
             books.store.leave(number);
-            shared.attend(books);
+            shared.wake_keeper(books);
         });
     }
 }
@@ -299,6 +299,6 @@ fn obey(shared: &Shared, number: u32, message: FromClient) -> Option<String> {
     if let (Some(answer), Some(tell)) = (answer, books.tell.get(&number)) {
         let _ = tell.send(answer);
     }
-    shared.attend(books);
+    shared.wake_keeper(books);
     None
 }
