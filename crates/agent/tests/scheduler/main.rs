@@ -41,6 +41,14 @@ fn distance(scheduler: &Scheduler, ids: &[ApplicationId], shares: &[f64], at: us
     scheduler.served(ids[at]).cost_bytes as f64 - total as f64 * shares[at] / sum
 }
 
+/// The device is done with the first of these, or does nothing for a while.
+fn end_or_look(scheduler: &mut Scheduler, flying: &mut VecDeque<Chunk>) {
+    match flying.pop_front() {
+        Some(Chunk { connection, bytes, .. }) => scheduler.done(connection, bytes),
+        None => scheduler.look(),
+    }
+}
+
 #[test]
 fn three_to_one_is_three_chunks_to_one() {
     let (mut scheduler, ids) = busy(&[3.0, 1.0], u64::MAX, 1000, 100_000);
@@ -109,10 +117,7 @@ fn a_stuck_application_holds_up_nobody_and_is_served_again() {
     let mut of_first = Vec::new();
     for _ in 0..1000 {
         let Some(chunk) = scheduler.next_chunk() else {
-            match of_second.pop_front() {
-                Some(Chunk { connection, bytes, .. }) => scheduler.done(connection, bytes),
-                None => scheduler.look(),
-            }
+            end_or_look(&mut scheduler, &mut of_second);
             continue;
         };
         // The device never finishes what the first application asks.
@@ -166,10 +171,7 @@ fn a_window_full_of_stuck_applications_leaves_others_theirs() {
     let (mut of_last, mut most) = (VecDeque::new(), 0);
     for _ in 0..200 {
         let Some(one) = scheduler.next_chunk() else {
-            match of_last.pop_front() {
-                Some(Chunk { connection, bytes, .. }) => scheduler.done(connection, bytes),
-                None => scheduler.look(),
-            }
+            end_or_look(&mut scheduler, &mut of_last);
             continue;
         };
         if one.connection.index() == last {

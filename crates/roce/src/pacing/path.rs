@@ -367,7 +367,7 @@ mod tests {
 
     const RTT_NS: u64 = 200_000_000;
 
-    /// A path of 200 ms that is always sent as much as it may be.
+    /// A path, of 200 ms where nothing else is said, that is always sent as much as it may be.
     struct Sent {
         path: Path,
         progress: Progress,
@@ -386,22 +386,27 @@ mod tests {
 
         /// A round over a path that carries so many packets in it. Returns how many were lost.
         fn round(&mut self, carries: u64) -> u64 {
-            self.path.begin_round(0, self.progress, false, self.now_ns);
             let window = self.path.window_bytes() / 1024;
             let paced = self.path.rate_bps().map(|bps| bps / 8 / 5 / (1024 + 46 + PACKET_BYTES));
             let packets = paced.unwrap_or(window).min(window);
-            (0..packets).for_each(|_| self.path.count(1024));
-            self.path.on_pause(true);
-            self.now_ns += RTT_NS;
             let arrived = self.packets.min(carries);
             let lost = self.packets.saturating_sub(carries + self.buffer);
+            self.pass(packets, (arrived, lost), RTT_NS);
+            lost
+        }
+
+        /// A round in which so many packets are sent, and so many arrive and are lost.
+        fn pass(&mut self, packets: u64, (arrived, lost): (u64, u64), rtt_ns: u64) {
+            self.path.begin_round(0, self.progress, false, self.now_ns);
+            (0..packets).for_each(|_| self.path.count(1024));
+            self.path.on_pause(true);
+            self.now_ns += rtt_ns;
             self.progress.packets += arrived;
             self.progress.bytes += arrived * 1024;
             self.progress.lost += lost;
             self.path.on_arrival(self.now_ns);
-            self.path.end_round(self.progress, packets * 1024, RTT_NS, self.now_ns);
+            self.path.end_round(self.progress, packets * 1024, rtt_ns, self.now_ns);
             self.packets = packets;
-            lost
         }
 
         fn megabytes_per_s(&self) -> u64 {
@@ -439,31 +444,21 @@ mod tests {
     /// many packets before a line of 100 Mbit/s, or without a queue and with one packet in so many lost. Returns how many
     /// were sent and lost in the last 100.
     fn short_path(buffer: Option<u64>, lost_one_in: u64) -> (Path, u64, u64) {
-        let mut path = Path::new(4 << 20, 32 << 20, 46);
-        let (mut progress, mut now_ns, mut sums) = (Progress::default(), 0, (0, 0));
+        let (mut sent, mut sums) = (Sent::new(0), (0, 0));
         for round in 0..400 {
-            path.begin_round(0, progress, false, now_ns);
-            let packets = path.window_bytes() / 1024;
-            (0..packets).for_each(|_| path.count(1024));
-            path.on_pause(true);
+            let packets = sent.path.window_bytes() / 1024;
             let (lost, waits) = match buffer {
                 // The first one is alone.
                 Some(_) if round == 0 => (0, 0),
                 Some(buffer) => (packets.saturating_sub(buffer), packets.min(buffer)),
                 None => (packets / lost_one_in, 0),
             };
-            let rtt_ns = 50_000 + waits * 82_000;
-            now_ns += rtt_ns;
-            progress.packets += packets - lost;
-            progress.bytes += (packets - lost) * 1024;
-            progress.lost += lost;
-            path.on_arrival(now_ns);
-            path.end_round(progress, packets * 1024, rtt_ns, now_ns);
+            sent.pass(packets, (packets - lost, lost), 50_000 + waits * 82_000);
             if round >= 300 {
                 sums = (sums.0 + packets, sums.1 + lost);
             }
         }
-        (path, sums.0, sums.1)
+        (sent.path, sums.0, sums.1)
     }
 
     #[test]

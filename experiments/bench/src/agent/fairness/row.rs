@@ -21,7 +21,7 @@ pub(in crate::agent) struct Row {
     /// Of the windows, the least.
     capacity_used_least: Option<f64>,
     /// Without a line: what who is alone was served after beside before, for each size.
-    alone_after_ratio: Option<[f64; 6]>,
+    alone_after_ratio: Option<Alone>,
     /// What the policy says the device does; without it, the agent knows no rates, only shares.
     line_bytes_per_s: Option<u64>,
     /// What the modest got of what they asked for: of both and all windows, the least.
