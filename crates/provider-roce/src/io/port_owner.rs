@@ -34,7 +34,7 @@ fn owner(address: SocketAddr) -> String {
     let inode = (0..LOOKS).find_map(|_| inode_of(address));
     let process = inode.and_then(process_of);
     match (process, inode) {
-        (Some((pid, name)), _) => format!("process {pid} ({name}) owns it"),
+        (Some(process), _) => format!("process {} ({}) owns it", process.pid, process.name),
         (None, _) if rxe_is_loaded() => {
             "the kernel's Soft-RoCE (rdma_rxe) is loaded, which owns the RoCE port of all \
              addresses in its network namespace"
@@ -72,13 +72,38 @@ fn inode_in(table: &str, port: u16) -> Option<u64> {
 }
 
 /// Returns the process that has the socket open, if this user may see that.
-fn process_of(inode: u64) -> Option<(u32, String)> {
+fn process_of(inode: u64) -> Option<Holder> {
     let link = format!("socket:[{inode}]");
     let processes = fs::read_dir("/proc").ok()?.flatten();
     let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    let pid = pids.into_iter().find(|pid| has_open(*pid, &link))?;
-    let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-    Some((pid, name.trim().to_owned()))
+    let holders = pids.filter(|pid| has_open(*pid, &link)).filter_map(Holder::read).collect();
+    eldest(holders)
+}
+
+/// A process that has the socket open.
+struct Holder {
+    pid: u32,
+    parent: u32,
+    name: String,
+}
+
+impl Holder {
+    /// `None` if the process has ended.
+    fn read(pid: u32) -> Option<Self> {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        // The name in parentheses may itself contain spaces and parentheses.
+        let (before, after) = stat.rsplit_once(") ")?;
+        let parent = after.split_whitespace().nth(1)?.parse().ok()?;
+        Some(Self { pid, parent, name: before.split_once('(')?.1.to_owned() })
+    }
+}
+
+/// Returns who holds the socket by itself: a child has all that its parent has open, for good or until it starts a
+/// program, and its number may be smaller.
+fn eldest(mut holders: Vec<Holder>) -> Option<Holder> {
+    let is_child = |one: &Holder| holders.iter().any(|other| other.pid == one.parent);
+    let at = holders.iter().position(|one| !is_child(one))?;
+    Some(holders.swap_remove(at))
 }
 
 fn has_open(pid: u32, link: &str) -> bool {
@@ -100,5 +125,24 @@ mod tests {
         assert_eq!(inode_in(table, 4791), Some(4711));
         assert_eq!(inode_in(table, 4792), None);
         assert_eq!(inode_in("", 4791), None);
+    }
+
+    #[test]
+    fn the_parent_owns_what_its_children_hold_too() {
+        let holder = |pid, parent| Holder { pid, parent, name: String::new() };
+        let owner = |holders| eldest(holders).map(|one| one.pid);
+        assert_eq!(
+            owner(vec![holder(30, 29_000), holder(29_000, 1), holder(31, 30)]),
+            Some(29_000)
+        );
+        assert_eq!(owner(vec![holder(8, 1)]), Some(8));
+        assert_eq!(owner(Vec::new()), None);
+    }
+
+    #[test]
+    fn a_process_is_read_with_its_parent() {
+        let me = Holder::read(std::process::id()).unwrap();
+        assert_eq!(me.parent, std::os::unix::process::parent_id());
+        assert_eq!(me.name, fs::read_to_string("/proc/self/comm").unwrap().trim_end());
     }
 }
