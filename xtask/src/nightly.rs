@@ -3,7 +3,7 @@
 //! Each test multiplies its amount by `CATCHMENT_TEST_SCALE` and says what it did; what was asked for is
 //! compared with that. They are the programs of `cargo xtask test --only test`: nothing else is built.
 use crate::repo::Repo;
-use crate::run::{self, Show, Tally};
+use crate::run::{self, Show};
 use anyhow::{Context as _, Result, bail, ensure};
 use std::time::{Duration, Instant};
 
@@ -184,8 +184,8 @@ impl Count {
         command.env("CATCHMENT_TEST_SCALE", self.scale.to_string());
         let finished = run::finish(&mut command, LIMIT, Show::All)?;
         let stdout = finished.stdout.clone();
-        let Tally { failed, failures, .. } = run::counted(&command, finished)?;
-        ensure!(failed == 0, "{failed} tests failed: {}", failures.join(", "));
+        let tally = run::counted(&command, finished)?;
+        ensure!(tally.failed == 0, "{} tests failed: {}", tally.failed, tally.names_of_failures());
         self.demand(&stdout)
     }
 

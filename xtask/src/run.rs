@@ -22,10 +22,27 @@ pub(crate) struct Tally {
     pub(crate) passed: u64,
     pub(crate) failed: u64,
     pub(crate) ignored: u64,
-    pub(crate) failures: Vec<String>,
+    pub(crate) failures: Vec<Failure>,
     /// Package and path of each test that passed, of programs that ran under [`crate::limited`].
     pub(crate) passes: Vec<String>,
 }
+
+/// A test case that failed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Failure {
+    pub(crate) name: String,
+    /// What it said: the first lines, no backtrace.
+    pub(crate) said: Vec<String>,
+}
+
+impl Tally {
+    pub(crate) fn names_of_failures(&self) -> String {
+        self.failures.iter().map(|failure| failure.name.as_str()).collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// Enough for the message of a test that shows what a command wrote.
+const SAID_LINES_MAX: usize = 60;
 
 pub(crate) struct Finished {
     pub(crate) status: ExitStatus,
@@ -234,10 +251,17 @@ pub(crate) fn counted(
 
 pub(crate) fn count_cases(output: &str) -> Tally {
     let mut sum = Tally::default();
-    let mut package = None;
+    let (mut package, mut speaks) = (None, None);
     for line in output.lines() {
         package = limited::package_in(line).or(package);
-        sum.failures.extend(failed_case(line).map(str::to_owned));
+        speaks = who_speaks(line, speaks);
+        sum.failures.extend(failed_case(line));
+        if let Some(name) = speaks
+            && let Some(failure) = sum.failures.iter_mut().rfind(|failure| failure.name == name)
+            && failure.said.len() < SAID_LINES_MAX
+        {
+            failure.said.push(line.to_owned());
+        }
         if let (Some(package), Some(path)) = (package, passed_case(line)) {
             sum.passes.push(format!("{package}::{path}"));
         }
@@ -250,12 +274,25 @@ pub(crate) fn count_cases(output: &str) -> Tally {
     sum
 }
 
-fn failed_case(line: &str) -> Option<&str> {
+fn failed_case(line: &str) -> Option<Failure> {
     if let Some(of_lab) = line.strip_prefix("FAIL ") {
-        return of_lab.trim_start().split("  ").nth(1);
+        let name = of_lab.trim_start().split("  ").nth(1)?.to_owned();
+        return Some(Failure { name, said: vec![line.to_owned()] });
     }
     let (name, verdict) = line.strip_prefix("test ")?.split_once(" ... ")?;
-    verdict.contains("FAILED").then_some(name)
+    let failed = verdict.contains("FAILED");
+    failed.then(|| Failure { name: name.to_owned(), said: Vec::new() })
+}
+
+/// Returns the test case to which a line belongs after the tests of a program, where what those that failed said is
+/// repeated; `before` is that of the line before.
+fn who_speaks<'a>(line: &'a str, before: Option<&'a str>) -> Option<&'a str> {
+    if let Some(name) =
+        line.strip_prefix("---- ").and_then(|rest| rest.strip_suffix(" stdout ----"))
+    {
+        return Some(name);
+    }
+    before.filter(|_| line != "failures:" && line != "stack backtrace:")
 }
 
 fn passed_case(line: &str) -> Option<&str> {
@@ -274,6 +311,11 @@ fn number_before(line: &str, word: &str) -> u64 {
 mod tests {
     use super::*;
 
+    fn failure(name: &str, said: &[&str]) -> Failure {
+        let said = said.iter().map(|line| (*line).to_owned()).collect();
+        Failure { name: name.to_owned(), said }
+    }
+
     #[test]
     fn cases_are_summed_over_all_test_programs() {
         let output = "running 3 tests\n\
@@ -284,6 +326,13 @@ mod tests {
             test a::b ... FAILED\n\
             test a::c ... \u{1b}[32mok\u{1b}[0m\n\
             test a::d - should panic ... ok\n\
+            failures:\n\
+            ---- a::b stdout ----\n\
+            it is 3\n\
+            stack backtrace:\n\
+            0: main\n\
+            failures:\n\
+            a::b\n\
             FAIL    0.250 s  operations/gap/v4  no answer\n\
             test result: FAILED. 10 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out\n";
         assert_eq!(
@@ -292,7 +341,13 @@ mod tests {
                 passed: 13,
                 failed: 2,
                 ignored: 1,
-                failures: vec!["a::b".to_owned(), "operations/gap/v4".to_owned()],
+                failures: vec![
+                    failure("a::b", &["---- a::b stdout ----", "it is 3"]),
+                    failure(
+                        "operations/gap/v4",
+                        &["FAIL    0.250 s  operations/gap/v4  no answer"]
+                    ),
+                ],
                 passes: vec!["catchment-roce::a::c".to_owned(), "catchment-roce::a::d".to_owned()],
             }
         );

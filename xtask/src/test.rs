@@ -141,7 +141,7 @@ fn outcome(row: &Row) -> String {
     match &row.error {
         Some(error) => format!("FAILED: {error:#}"),
         None if row.tally.failed > 0 => {
-            format!("FAILED: {} test cases: {}", row.tally.failed, row.tally.failures.join(", "))
+            format!("FAILED: {} test cases: {}", row.tally.failed, row.tally.names_of_failures())
         }
         None => "passed".to_owned(),
     }
@@ -174,7 +174,10 @@ fn summary(rows: &[Row], all: bool) -> String {
         let first = outcome.lines().next().unwrap_or_default();
         let _ = writeln!(table, "{name:<10}{seconds:>9.1}{cases:>8}  {first:.100}");
         for failure in &row.tally.failures {
-            let _ = writeln!(failures, "failed in {name}: {failure}");
+            let _ = writeln!(failures, "failed in {name}: {}", failure.name);
+            for line in &failure.said {
+                let _ = writeln!(failures, "    {line}");
+            }
         }
     }
     let total: Duration = rows.iter().map(|row| row.took).sum();
@@ -193,10 +196,15 @@ fn summary(rows: &[Row], all: bool) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::run::Failure;
 
     fn args(only: &[&str], quick: bool) -> Args {
         let only = only.iter().map(|name| (*name).to_owned()).collect();
         Args { only, quick, ..Args::default() }
+    }
+
+    fn failure(n: u64) -> Failure {
+        Failure { name: format!("case_{n}"), said: vec![format!("it is {n}")] }
     }
 
     fn row(name: &'static str, passed: u64, failed: u64, error: Option<&str>) -> Row {
@@ -205,7 +213,7 @@ mod tests {
             passed,
             failed,
             ignored: 0,
-            failures: (0..failed).map(|n| format!("case_{n}")).collect(),
+            failures: (0..failed).map(failure).collect(),
             passes: Vec::new(),
         };
         Row { name, took: Duration::from_millis(1500), tally, error }
@@ -232,7 +240,7 @@ mod tests {
         assert!(text.contains("cases of test: 1540 before, 42 now"), "{text}");
         assert_eq!(text.lines().last(), Some("41 passed, 4 failed"));
         assert!(text.contains("FAILED: 2 test cases"), "{text}");
-        assert!(text.contains("failed in test: case_1\n"), "{text}");
+        assert!(text.contains("failed in test: case_1\n    it is 1\n"), "{text}");
         assert!(text.contains("in all: 1540 before, 42 now"), "{text}");
         assert!(text.contains("FAILED: 3 links are broken"), "{text}");
         assert!(text.contains("all             4.5"), "{text}");
