@@ -204,6 +204,8 @@ impl Host {
         let renews_leases = !self.awake && self.is_still();
         if !renews_leases {
             self.close_round();
+            // Who returns from its own shares offers others than it did: with a change, or prices would step from there.
+            self.answer_changes();
             self.counts.rounds += 1;
             self.move_rates();
             let relative = self.relative_sending.max(self.relative_receiving);
