@@ -149,11 +149,11 @@ fn a_peer_is_refused_with_the_reason() {
     for (bytes, said) in [
         (
             older.as_bytes(),
-            "the peer speaks version 0 of the protocol between agents, this agent 4: update",
+            "the peer speaks version 0 of the protocol between agents, this agent 5: update",
         ),
-        (br#"{"type": "hello", "version": 4, "alpha": NaN}"#, "a message that cannot be read"),
+        (br#"{"type": "hello", "version": 5, "alpha": NaN}"#, "a message that cannot be read"),
         (br#"{"type": "ping"}"#, "the first message is no hello"),
-        (b"\x01\x01\0\0", "a message of a round"),
+        (b"\x01\x02\0\0", "a message of a round"),
         (b"", "a message of a round"),
     ] {
         let mut raw = Raw::dial(&agent);
@@ -172,7 +172,7 @@ fn a_peer_is_refused_with_the_reason() {
 
 /// Bytes of a message of a round, of this epoch.
 fn round(epoch: u32, entry: &[f32; 5]) -> Vec<u8> {
-    let mut bytes = vec![1, 1, 0, 1];
+    let mut bytes = vec![1, 2, 0, 1];
     for word in [epoch, 0, 0, 0, 9, 0, 0, 0, 0, 1, 1] {
         bytes.extend(word.to_be_bytes());
     }

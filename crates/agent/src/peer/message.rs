@@ -9,7 +9,7 @@ use catchment_verbs::{Access, Endpoint};
 use serde::{Deserialize, Serialize};
 
 /// The version of this protocol. Others are refused.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 /// The label of the TLS exporter.
 pub const LABEL: &[u8] = b"EXPORTER-catchment-agents";
 /// Most bytes of a JSON object.

@@ -75,7 +75,7 @@ pub use exact::solve_exactly;
 pub use filling::max_min;
 pub use host::{
     Answered, Application, Carried, Destination, Header, Host, HostConfig, HostCounts, HostError,
-    Input, Message, Numbers, Offer, Output, WireError,
+    Input, Message, Numbers, Offer, Output, Round, WireError,
 };
 pub use model::Objective;
 pub use parts::{Isa, limit_isa};

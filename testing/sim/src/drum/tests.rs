@@ -8,8 +8,11 @@ use super::world::Wire;
 fn run(loss: f64, late: f64, seed: u64) -> Vec<Row> {
     let wire =
         Wire { rtt_ns: 100_000, jitter_ns: 20_000, loss, double: loss / 5.0, late, carries: false };
-    let small =
-        Trial { hosts: 16, apps_per_host: 20, active: 6, alpha: 1.0, wire, seed, watched: 40 };
+    run_over(wire, 16, seed)
+}
+
+fn run_over(wire: Wire, hosts: usize, seed: u64) -> Vec<Row> {
+    let small = Trial { hosts, apps_per_host: 20, active: 6, alpha: 1.0, wire, seed, watched: 40 };
     small.run().unwrap_or_else(|error| panic!("seed {seed}: {error}"))
 }
 
@@ -21,6 +24,23 @@ fn hosts_agree_after_every_change_and_are_still_after_that() {
         let least = if row.change == "cut" { 0.95 * row.fraction_alone } else { 0.995 };
         assert!(row.fraction_last.is_some_and(|last| last > least), "{row:?}");
         assert!(row.change != "still" || row.rounds == 0, "{row:?}");
+    }
+}
+
+/// Hosts at rest, or on two sides of a cut, begin at different times, and some miss others at first. Where a round trip is
+/// a round time, they waited for one another in turn from then on, two round times each.
+#[test]
+fn a_round_takes_a_round_time_whenever_hosts_begin() {
+    let (rtt_ns, jitter_ns) = (5_000_000, 1_000_000);
+    let wire = Wire { rtt_ns, jitter_ns, loss: 0.0, double: 0.0, late: 0.0, carries: false };
+    for seed in 1..=4 {
+        let rows = run_over(wire, 48, seed);
+        for row in rows.iter().filter(|row| ["replaced", "joined"].contains(&row.change)) {
+            let (rounds, us) = (row.rounds_to_995, row.virtual_us_to_995);
+            let times = us.map(|us| us / ((rtt_ns + jitter_ns) as f64 / 1e3));
+            let each = times.zip(rounds).map(|(times, rounds)| times / rounds as f64);
+            assert!(each.is_some_and(|each| each <= 1.35), "seed {seed}, {each:?}: {row:?}");
+        }
     }
 }
 

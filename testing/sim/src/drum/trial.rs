@@ -1,7 +1,7 @@
 //! One world after another: a cold start, then changes, each until rates have settled.
 use super::population::{Population, Reference};
 use super::row::Row;
-use super::world::{Traffic, Wire, World};
+use super::world::{LATE_NS, Traffic, Wire, World};
 use crate::Random;
 use catchment_control::drum::{Host, Input};
 use std::time::Instant;
@@ -131,7 +131,9 @@ impl Trial {
     /// A second in which nothing changes.
     fn watch_still(&self, world: &mut World) -> Result<Row, String> {
         // What is under way arrives first.
-        world.run(world.now + 10 * world.round_ns()).map_err(|error| error.to_string())?;
+        let late = if self.wire.late > 0.0 { LATE_NS } else { 0 };
+        let arrived = world.now + late + 10 * world.round_ns();
+        world.run(arrived).map_err(|error| error.to_string())?;
         let reference = world.population.solve()?;
         let phase = self.begin(world);
         world.run(phase.begins + SECOND_NS).map_err(|error| error.to_string())?;

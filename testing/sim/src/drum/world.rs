@@ -7,7 +7,8 @@ use catchment_control::drum::{
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
-const LATE_NS: u64 = 100_000_000;
+/// By how much messages are late that are.
+pub(super) const LATE_NS: u64 = 100_000_000;
 
 /// What happens to messages.
 #[derive(Clone, Copy, Debug)]

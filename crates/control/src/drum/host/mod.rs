@@ -4,7 +4,9 @@
 //! Neighbours keep step without a common clock: a host sends its next offers a round time after the
 //! last, once all answers are there; a receiver answers once all offers are there. Hosts out of step
 //! are so by less than a round time. So a receiver waits for a round time after the first offers, and
-//! two after its last answers; a sender for as long as such answers take. What comes later counts as lost.
+//! two after its last answers; a sender for as long as such answers take. What comes later counts as lost. Rounds have
+//! numbers, or hosts that missed each other once would wait for one another in turn from then on: who is behind is told
+//! what the others were, and goes on with their number.
 //!
 //! Capacities hold at every moment, whatever messages do: a sender uses no more than its receivers
 //! granted, and a receiver grants only what nobody can still be using (`ledger.rs`).
@@ -32,7 +34,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 pub use carried::{Carried, Numbers};
 pub use config::{Application, Destination, HostConfig, HostError};
-pub use wire::{Answered, Header, Message, Offer, WireError};
+pub use wire::{Answered, Header, Message, Offer, Round, WireError};
 
 /// What happens to a host.
 #[derive(Clone, Debug)]
@@ -157,6 +159,9 @@ pub struct Host {
     sending: Price,
     /// Time and sequence of the last offers.
     sent: Option<(u64, u64)>,
+    /// Their round, and the newest that was answered.
+    offering: Round,
+    newest: Round,
     /// Whether the next offers tell of a change, and the sequence of the last that did.
     tells: bool,
     told: u64,
@@ -172,6 +177,8 @@ pub struct Host {
     completing: Price,
     completing_alone: f64,
     rise: f64,
+    /// The round of the next answers.
+    collecting: Round,
     answer_at: Option<u64>,
     /// When others were answered last.
     answered: Option<u64>,
@@ -222,6 +229,8 @@ impl Host {
             targets: BTreeMap::new(),
             sending: Price::default(),
             sent: None,
+            offering: Round::default(),
+            newest: Round::default(),
             tells: false,
             told: 0,
             follow: Follow::default(),
@@ -234,6 +243,7 @@ impl Host {
             completing: Price::default(),
             completing_alone: 0.0,
             rise: 0.0,
+            collecting: Round::default().next(),
             answer_at: None,
             answered: None,
             prices: Follow::default(),

@@ -190,6 +190,7 @@ impl Host {
             seen,
             rise: narrow(self.rise),
             still: self.is_still(),
+            round: self.collecting.before(),
             ..Header::default()
         }
     }
@@ -229,6 +230,7 @@ impl Host {
         }
         let sequence = self.next_sequence(now);
         self.grant(now, sequence, rise);
+        self.collecting = self.collecting.next();
         self.reply(now, sequence);
     }
 

@@ -218,6 +218,9 @@ impl Host {
             self.awake = false;
         }
         self.leave_targets();
+        if !renews_leases {
+            self.offering = self.offering.or_later(self.newest).next();
+        }
         let sequence = self.next_sequence(now);
         self.sent = Some((now, sequence));
         if std::mem::take(&mut self.tells) {
@@ -316,6 +319,7 @@ impl Host {
             seen: target.map_or(0, |target| target.taken),
             still: self.is_still(),
             alone: self.guard.fallen,
+            round: self.offering,
             ..Header::default()
         }
     }

@@ -1,6 +1,6 @@
 //! Hosts that send here: who is expected, who left, and what they offer.
 use super::receiving::Heard;
-use super::{Header, Host, MOST_MISSES, Offer, ROUNDS_TO_ANSWER};
+use super::{Header, Host, MOST_MISSES, Offer, ROUNDS_TO_ANSWER, Round};
 
 /// A host that sends here.
 #[derive(Clone, Debug, Default)]
@@ -10,8 +10,9 @@ pub(super) struct Source {
     taken: u64,
     change: u32,
     heard_at: u64,
-    /// Whether it sent offers since the last answer, and how often in a row it did not.
+    /// Whether it sent offers since the last answer, for which round, and how often in a row it did not.
     arrived: bool,
+    round: Round,
     misses: u32,
     still: bool,
     /// Whether its rates are those of a host alone.
@@ -32,8 +33,8 @@ impl Source {
     }
 
     /// Whether an answer waits for it: who was still may be about to wake.
-    fn is_awaited(&self) -> bool {
-        !self.arrived && self.misses <= MOST_MISSES
+    fn is_awaited(&self, collecting: Round) -> bool {
+        (!self.arrived || collecting.is_after(self.round)) && self.misses <= MOST_MISSES
     }
 }
 
@@ -84,8 +85,17 @@ impl Host {
         let changes = source.taken == 0 || source.change != header.change;
         (source.taken, source.change) = (header.sequence, header.change);
         (source.arrived, source.still, source.alone) = (true, header.still, header.alone);
+        // Who is a round ahead waits for the answers of its own; who is further was not here before.
+        if header.round.is_after(self.collecting.next()) {
+            self.collecting = header.round;
+        }
+        let knows = header.seen >= source.answered;
+        // Who answers what was told last is in this round, and who tells of a change is not waited for once more.
+        let least = if knows || changes { self.collecting } else { header.round };
+        source.round = header.round.or_later(least);
+        let is_late = self.collecting.is_after(source.round);
         // Offers that do not know the last answers would move prices twice for one cause.
-        let knows = header.seen >= source.answered || source.behind >= MOST_BEHIND;
+        let knows = knows || source.behind >= MOST_BEHIND;
         source.behind = if knows { 0 } else { source.behind + 1 };
         let heard = Heard { knows, alone: header.alone, changes };
         self.incoming_take(now, from, heard, offers);
@@ -98,6 +108,11 @@ impl Host {
             let last = self.answered.map_or(0, |answered| answered + ROUNDS_TO_ANSWER * round);
             (now + round).max(last)
         });
+        if is_late {
+            // Its round was answered without it; it goes on from these answers, and is waited for in this one.
+            let header = Header { same: true, ..self.answers_header(now, from, header.sequence) };
+            self.deliver(now, from, header, Vec::new());
+        }
     }
 
     /// Whether offers of a host that is not known say nothing: it left after it sent them, or left and
@@ -145,7 +160,8 @@ impl Host {
     pub(super) fn answer_is_due(&self, now: u64) -> bool {
         let mut sources = self.sources.values();
         self.answer_at.is_some_and(|due| {
-            let all = self.answered.is_some() && !sources.any(Source::is_awaited);
+            let is_awaited = |source: &Source| source.is_awaited(self.collecting);
+            let all = self.answered.is_some() && !sources.any(is_awaited);
             due <= now || all
         })
     }
@@ -166,8 +182,9 @@ impl Host {
     /// the last.
     pub(super) fn open_window(&mut self, host: u32, sequence: u64) -> Option<u64> {
         let source = self.sources.get_mut(&host)?;
-        let arrived = std::mem::take(&mut source.arrived);
-        source.misses = if arrived { 0 } else { source.misses + 1 };
+        source.misses = if source.arrived { 0 } else { source.misses + 1 };
+        // Who was ahead has offered for this round, too.
+        source.arrived &= !self.collecting.is_after(source.round);
         source.answered = sequence;
         Some(source.taken)
     }

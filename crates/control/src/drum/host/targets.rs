@@ -30,10 +30,11 @@ impl Host {
         let returns = std::mem::take(&mut target.lapsed);
         // What comes late says nothing of now.
         let is_news = header.same || header.sequence > target.taken;
+        target.answered |= is_news && Some(header.seen) == sent;
+        self.newest = self.newest.or_later(header.round);
         if !header.same && is_news {
             let changes = target.taken > 0 && target.change != header.change;
             (target.taken, target.change) = (header.sequence, header.change);
-            target.answered |= Some(header.seen) == sent;
             target.rise = f64::from(header.rise);
             if !self.edges_take(from, header.seen, answers) {
                 // It does not know of all that was offered: offer again.
@@ -42,6 +43,8 @@ impl Host {
             if changes {
                 self.begin_sending();
             }
+        }
+        if is_news {
             self.decide_when_all_answered();
         }
         if returns {

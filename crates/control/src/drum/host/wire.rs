@@ -1,7 +1,7 @@
 //! Bytes between hosts, as `docs/spec/agent.md` has them.
 use thiserror::Error;
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 const HEADER: usize = 40;
 const OFFER: usize = 28;
 const ANSWER: usize = 32;
@@ -30,6 +30,31 @@ pub struct Header {
     pub alone: bool,
     /// Whether entries are left out because they are as they were.
     pub same: bool,
+    /// The round: in answers the last that the host has answered.
+    pub round: Round,
+}
+
+/// Number of a round, which begins again after 2^16: hosts in step are in the same one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Round(pub u16);
+
+impl Round {
+    pub(super) const fn next(self) -> Self {
+        Self(self.0.wrapping_add(1))
+    }
+
+    pub(super) const fn before(self) -> Self {
+        Self(self.0.wrapping_sub(1))
+    }
+
+    /// Whether this one comes after another, of two that are less than 2^15 apart.
+    pub(super) const fn is_after(self, other: Self) -> bool {
+        self.0 != other.0 && self.0.wrapping_sub(other.0) < 1 << 15
+    }
+
+    pub(super) const fn or_later(self, other: Self) -> Self {
+        if other.is_after(self) { other } else { self }
+    }
 }
 
 /// One edge as its sender has it.
@@ -162,19 +187,21 @@ pub(super) fn narrow_down(value: f64) -> f32 {
 
 impl Header {
     fn write(&self, bytes: &mut Vec<u8>) {
-        let &Self { incarnation, heard, change, sequence, seen, rise, .. } = self;
+        let &Self { incarnation, heard, change, sequence, seen, rise, round, .. } = self;
         bytes.extend([incarnation, heard, change].into_iter().flat_map(u32::to_be_bytes));
         bytes.extend([sequence, seen].into_iter().flat_map(u64::to_be_bytes));
         bytes.extend(rise.to_bits().to_be_bytes());
         let flags = [self.still, self.alone, self.same].map(u32::from);
-        bytes.extend((flags[0] | flags[1] << 1 | flags[2] << 2).to_be_bytes());
+        let flags = flags[0] | flags[1] << 1 | flags[2] << 2;
+        bytes.extend((u32::from(round.0) << 16 | flags).to_be_bytes());
     }
 
     fn read(reader: &mut Reader<'_>, is_offers: bool, count: usize) -> Result<Self, WireError> {
         let [incarnation, heard, change] = std::array::from_fn(|_| reader.word());
         let [sequence, seen] = std::array::from_fn(|_| reader.long());
         let rise = reader.zero_or_more("rise")?;
-        let flags = reader.word();
+        let word = reader.word();
+        let (round, flags) = (Round((word >> 16) as u16), word & 0xffff);
         let [still, alone, same] = [1, 2, 4].map(|bit| flags & bit != 0);
         let in_range =
             |what, good: bool| if good { Ok(()) } else { Err(WireError::Range { what }) };
@@ -185,7 +212,7 @@ impl Header {
         in_range("incarnation heard", is_offers || heard > 0)?;
         in_range("sequence", sequence > 0)?;
         in_range("rise", !is_offers || rise == 0.0)?;
-        Ok(Self { incarnation, heard, change, sequence, seen, rise, still, alone, same })
+        Ok(Self { incarnation, heard, change, sequence, seen, rise, still, alone, same, round })
     }
 }
 

@@ -2,7 +2,7 @@
 use super::network::{MS, application, config};
 use super::problem;
 use catchment_control::drum::{
-    Answered, Carried, Header, Host, HostConfig, Input, Message, Offer, Output,
+    Answered, Carried, Header, Host, HostConfig, Input, Message, Offer, Output, Round,
 };
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -140,7 +140,7 @@ proptest! {
             now += MS / 2;
             let count = ((bytes.len() - 36) / if kind == 1 { 28 } else { 32 }).min(2) as u8;
             bytes.truncate(36 + usize::from(count) * if kind == 1 { 28 } else { 32 });
-            bytes.splice(0..0, [kind, 1, 0, count]);
+            bytes.splice(0..0, [kind, 2, 0, count]);
             if plain {
                 bytes[4..40].fill(0);
                 (bytes[7], bytes[11], bytes[23]) = (1, 1, from as u8);
@@ -164,6 +164,7 @@ proptest! {
         words in any::<[u32; 3]>(),
         longs in any::<[u64; 2]>(),
         flags in any::<[bool; 3]>(),
+        round in any::<u16>(),
         numbers in prop::collection::btree_map(any::<(u32, u32)>(), any::<[bool; 5]>().prop_flat_map(|_| [number(), number(), number(), number(), number()]), 0..5),
         answers in any::<bool>(),
     ) {
@@ -178,6 +179,7 @@ proptest! {
             still: flags[0],
             alone: flags[1] && !answers,
             same: flags[2] && numbers.is_empty(),
+            round: Round(round),
         };
         let message = if answers {
             let entries = numbers.iter().map(|(&(from, to), n)| Answered {
@@ -200,7 +202,7 @@ proptest! {
         plain in any::<bool>(),
     ) {
         if let Some(first) = bytes.first_chunk_mut::<4>() {
-            *first = [kind, 1, 0, first[3] % 3];
+            *first = [kind, 2, 0, first[3] % 3];
         }
         if plain && bytes.len() > 40 {
             // Past the header, which chance seldom gets right.
