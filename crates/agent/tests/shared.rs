@@ -345,6 +345,9 @@ fn a_slice_ends_under_the_writes_of_a_peer() {
 }
 
 fn end_regions_under_writes(kind: &str, devices: [&str; 2]) {
+    // What an agent warned of is shown where this fails; another test may have begun that.
+    let to_test = tracing_subscriber::fmt().with_test_writer().with_max_level(tracing::Level::WARN);
+    let _ = to_test.try_init();
     let (_agents, names) = two_agents(kind, devices, 1);
     let mut other = connections(&names, "good", 1);
     for round in 0..20u64 {

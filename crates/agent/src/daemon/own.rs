@@ -109,9 +109,14 @@ impl OwnQp {
         let Some(held) = self.held.as_mut().filter(|held| !held.receives) else { return };
         held.receives = true;
         if let Err(error) = self.qp.modify(QpTransition::ToRtr(held.rtr)) {
-            tracing::info!(%error, "a connection on its own");
-            self.failed = self.qp.modify(QpTransition::ToErr).is_ok();
+            self.fail_alone(&error);
         }
+    }
+
+    fn fail_alone(&mut self, error: &ModifyError) {
+        let qpn = self.qp.qpn();
+        tracing::warn!(qpn, %error, "a connection that stops sharing cannot go on by itself: its requests are flushed");
+        self.failed = self.qp.modify(QpTransition::ToErr).is_ok();
     }
 
     /// Ends the sharing, and lets it send if the connection does.
@@ -122,8 +127,7 @@ impl OwnQp {
             && !self.failed
             && let Err(error) = self.qp.modify(QpTransition::ToRts(attr))
         {
-            tracing::info!(%error, "a connection on its own");
-            self.failed = self.qp.modify(QpTransition::ToErr).is_ok();
+            self.fail_alone(&error);
         }
     }
 
