@@ -326,3 +326,18 @@ impl Answered {
         Ok(Self { from, to, price, value, curvature, worth, edges, grant })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rounds_begin_again() {
+        let (last, first) = (Round(u16::MAX), Round(0));
+        assert_eq!((last.next(), first.before()), (first, last));
+        assert!(first.is_after(last) && !last.is_after(first) && !first.is_after(first));
+        assert_eq!((last.or_later(first), first.or_later(last)), (first, first));
+        // Who is further behind than that counts as ahead, and others follow it.
+        assert!(Round(1).is_after(Round(40_000)) && !Round(40_000).is_after(Round(1)));
+    }
+}

@@ -86,7 +86,9 @@ proptest! {
                 Offer { from, to, value, inverse: value, marginal, elasticity, held }
             };
             // What it does not offer any more it does not use.
-            let header = Header { incarnation: 1, heard: 1, sequence: now, seen: other.taken, ..Header::default() };
+            // Rounds in any order, which begin again.
+            let round = Round((now / MS * 12_345) as u16);
+            let header = Header { incarnation: 1, heard: 1, sequence: now, seen: other.taken, round, ..Header::default() };
             let offers = edges.iter().map(offer).collect();
             let bytes = Message::Offers(header, offers).encode();
             other.grants.retain(|ends, _| edges.contains_key(ends));
