@@ -1,5 +1,5 @@
 //! The owner of a taken UDP port.
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::path::Path;
 use std::{fs, io};
 
@@ -28,7 +28,7 @@ pub(super) fn advice(address: SocketAddr) -> String {
 }
 
 /// Looks at the kernel's tables: while other sockets close, a table that takes several reads may lack a line.
-const LOOKS: usize = 8;
+const LOOKS: usize = 32;
 
 fn owner(address: SocketAddr) -> String {
     let inode = (0..LOOKS).find_map(|_| inode_of(address));
@@ -53,22 +53,45 @@ fn rxe_is_loaded() -> bool {
     Path::new("/sys/module/rdma_rxe").exists()
 }
 
-/// Returns the socket that owns the port: its inode, as `/proc/net/udp` and `udp6` list it.
+/// Returns the socket that owns the address: its inode, as `/proc/net/udp` and `udp6` list it.
 fn inode_of(address: SocketAddr) -> Option<u64> {
     let tables = ["/proc/thread-self/net/udp", "/proc/thread-self/net/udp6"];
     let texts = tables.iter().filter_map(|path| fs::read_to_string(path).ok());
-    let mut found = texts.filter_map(|text| inode_in(&text, address.port()));
+    let mut found = texts.filter_map(|text| inode_in(&text, address));
     found.next()
 }
 
-/// Returns the inode of the line whose local port is `port`. Columns: number, local address and
-/// port in hexadecimal, remote address, state, queues, timer, retransmissions, user, timeout,
-/// inode.
-fn inode_in(table: &str, port: u16) -> Option<u64> {
-    let wanted = format!(":{port:04X}");
+/// Returns the inode of the first line whose local address is in the way of `address`. Columns: number, local address
+/// and port in hexadecimal, remote address, state, queues, timer, retransmissions, user, timeout, inode.
+fn inode_in(table: &str, address: SocketAddr) -> Option<u64> {
     let mut lines = table.lines().skip(1).map(str::split_whitespace);
-    let line = lines.find(|line| line.clone().nth(1).is_some_and(|a| a.ends_with(&wanted)))?;
+    let line = lines.find(|line| {
+        let local = line.clone().nth(1).and_then(local_address);
+        local.is_some_and(|local| is_in_the_way(local, address))
+    })?;
     line.clone().nth(9)?.parse().ok()
+}
+
+/// Other sockets may have the same port of another address.
+fn is_in_the_way(held: SocketAddr, wanted: SocketAddr) -> bool {
+    let (here, there) = (held.ip().to_canonical(), wanted.ip().to_canonical());
+    let meet = here == there || here.is_unspecified() || there.is_unspecified();
+    held.port() == wanted.port() && meet
+}
+
+/// Reads words of an address, each as a number of this machine, and a port.
+fn local_address(text: &str) -> Option<SocketAddr> {
+    let (words, port) = text.split_once(':')?;
+    let port = u16::from_str_radix(port, 16).ok()?;
+    let word =
+        |at: usize| Some(u32::from_str_radix(words.get(at..at + 8)?, 16).ok()?.to_ne_bytes());
+    let ip = if words.len() == 8 {
+        IpAddr::from(word(0)?)
+    } else {
+        let all = [word(0)?, word(8)?, word(16)?, word(24)?].concat();
+        IpAddr::from(<[u8; 16]>::try_from(all).ok()?)
+    };
+    Some(SocketAddr::new(ip, port))
 }
 
 /// Returns the process that has the socket open, if this user may see that.
@@ -119,12 +142,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernels_table_is_read() {
-        let table = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode ref pointer drops\n\
-             12: 0100007F:12B7 00000000:0000 07 00000000:00000000 00:00000000 00000000     0        0 4711 2 0000000000000000 0\n";
-        assert_eq!(inode_in(table, 4791), Some(4711));
-        assert_eq!(inode_in(table, 4792), None);
-        assert_eq!(inode_in("", 4791), None);
+    #[cfg(target_endian = "little")]
+    fn the_kernels_tables_are_read() {
+        let rest = "07 00000000:00000000 00:00000000 00000000     0        0";
+        let table = format!(
+            "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode ref pointer drops\n\
+             11: 0200007F:12B7 00000000:0000 {rest} 4710 2 0000000000000000 0\n\
+             12: 0100007F:12B7 00000000:0000 {rest} 4711 2 0000000000000000 0\n\
+             13: 00000000:12B8 00000000:0000 {rest} 4712 2 0000000000000000 0\n"
+        );
+        let inode = |table: &str, address: &str| inode_in(table, address.parse().unwrap());
+        assert_eq!(inode(&table, "127.0.0.1:4791"), Some(4711));
+        assert_eq!(inode(&table, "0.0.0.0:4791"), Some(4710), "any is in the way");
+        assert_eq!(inode(&table, "127.0.0.3:4791"), None);
+        assert_eq!(inode(&table, "127.0.0.3:4792"), Some(4712));
+        assert_eq!(inode("", "127.0.0.1:4791"), None);
+        let six = format!(
+            "  sl  local_address\n\
+             5: 00000000000000000000000001000000:12B7 00000000000000000000000000000000:0000 {rest} 4713 2 0000000000000000 0\n\
+             6: 0000000000000000FFFF00000100007F:12B9 00000000000000000000000000000000:0000 {rest} 4714 2 0000000000000000 0\n"
+        );
+        assert_eq!(inode(&six, "[::1]:4791"), Some(4713));
+        assert_eq!(inode(&six, "[fe80::1]:4791"), None);
+        assert_eq!(inode(&six, "127.0.0.1:4793"), Some(4714));
     }
 
     #[test]
