@@ -4,7 +4,7 @@
 //! Neighbours keep step without a common clock: a host sends its next offers a round time after the
 //! last, once all answers are there; a receiver answers once all offers are there. Hosts out of step
 //! are so by less than a round time. So a receiver waits for a round time after the first offers, and
-//! two after its last answers; a sender for as long as such answers take. What comes later counts as lost. Rounds have
+//! one and a half after its last answers; a sender for as long as such answers take. What comes later counts as lost. Rounds have
 //! numbers, or hosts that missed each other once would wait for one another in turn from then on: who is behind is told
 //! what the others were, and goes on with their number.
 //!
@@ -204,8 +204,8 @@ const CALM_ROUNDS: u32 = 3;
 const CALM: f64 = 1e-4;
 /// Round times that a receiver waits after its last answers, and a sender after its last offers: those
 /// that the receiver waits, and a little.
-const ROUNDS_TO_ANSWER: u64 = 2;
-const QUARTERS_TO_OFFER: u64 = 9;
+const QUARTERS_TO_ANSWER: u64 = 6;
+const QUARTERS_TO_OFFER: u64 = 7;
 /// A neighbour that missed more rounds than this in a row is not waited for.
 const MOST_MISSES: u32 = 2;
 

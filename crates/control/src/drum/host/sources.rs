@@ -1,6 +1,6 @@
 //! Hosts that send here: who is expected, who left, and what they offer.
 use super::receiving::Heard;
-use super::{Header, Host, MOST_MISSES, Offer, ROUNDS_TO_ANSWER, Round};
+use super::{Header, Host, MOST_MISSES, Offer, QUARTERS_TO_ANSWER, Round};
 
 /// A host that sends here.
 #[derive(Clone, Debug, Default)]
@@ -105,7 +105,8 @@ impl Host {
         self.awake |= !header.still;
         self.answer_at.get_or_insert_with(|| {
             let round = self.config.round_ns;
-            let last = self.answered.map_or(0, |answered| answered + ROUNDS_TO_ANSWER * round);
+            let last =
+                self.answered.map_or(0, |answered| answered + round * QUARTERS_TO_ANSWER / 4);
             (now + round).max(last)
         });
         if is_late {
