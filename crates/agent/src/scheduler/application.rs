@@ -8,8 +8,8 @@ use std::collections::VecDeque;
 #[derive(Debug, Default)]
 pub(super) struct Application {
     pub(super) share: u64,
-    /// What it may be served in `round`, and in those after it while it waits.
-    pub(super) deficit: u64,
+    /// What it may be served in `round`, and in those after it while it waits; below 0 after a chunk that it did not hold.
+    pub(super) deficit: i64,
     pub(super) round: u64,
     /// It came while a round was under way and has not had its part of it.
     pub(super) is_fresh: bool,
@@ -48,6 +48,12 @@ pub(super) struct Connection {
 }
 
 impl Application {
+    /// Whether it has a part of the round left.
+    #[inline]
+    pub(super) fn has_part(&self) -> bool {
+        self.deficit > 0
+    }
+
     /// Whether it was served what its rate gives.
     #[inline]
     pub(super) fn is_throttled(&self) -> bool {

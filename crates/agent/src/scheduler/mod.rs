@@ -8,14 +8,15 @@
 //! What a chunk *costs* is its bytes, and [`Limits::request_bytes`] at least: the time of the device that it takes, in
 //! bytes that could be moved instead. In each round every application that waits gets a *deficit* in proportion to
 //! its share, a *turn* for the largest (so that the least share pays for as many of the least requests as go under one
-//! doorbell, but no more than a chunk), and is served while its deficit pays for its next chunk (Shreedhar and Varghese, SIGCOMM 1995). Where nobody's
-//! pays, as many rounds follow at once as it takes until somebody's does. So while applications wait, what each has
-//! been served differs from its share of the total by less than a chunk each; where a part of the
+//! doorbell, but no more than a chunk), and is served while some of it is left; what its last chunk took beyond it is owed (Adiseshu,
+//! Parulkar and Varghese, SIGCOMM 1996). Where nobody has any left, as many rounds follow at once as it takes until somebody has.
+//! So while applications wait, what each has been served differs from its share of the total by less than a chunk each; where a part of the
 //! window is less than a chunk, it may be by a chunk for each time that the largest share is the least. Its connections take turns
 //! (`turns.rs`), so that each is served as much as any other of them, whatever their requests are.
 //!
-//! An application that has nothing to send loses its deficit with the round: the others get its share at once, and it
-//! cannot save up for later. Whoever comes while a round is under way has his part of it at once, before
+//! An application that has nothing to send loses its deficit with the round, not what it owes: the others get its share at once, and it
+//! cannot save up for later. What was granted by other shares than there are now is taken back, but for what it takes until each of
+//! those who wait is served once. Whoever comes while a round is under way has his part of it at once, before
 //! those who wait already (as new flows in RFC 8290), but no more of it than in a round from its beginning: one who
 //! waits for each of his requests does not wait for the batches of all others.
 //!
@@ -57,6 +58,11 @@ const MOST_WINDOW: u64 = 1 << 40;
 
 /// Bits of the fraction in which deficits are counted, so that odd shares do not add up to an error.
 const FRACTION: u32 = 16;
+/// Returns bytes as deficits are counted.
+fn fixed(bytes: u64) -> i64 {
+    i64::try_from(u128::from(bytes) << FRACTION).unwrap_or(i64::MAX)
+}
+
 /// The whole of all shares.
 const WHOLE: f64 = 4_294_967_296.0;
 
@@ -70,6 +76,8 @@ pub struct Scheduler {
     /// What the least share gives in a round where that is possible, and what the largest does.
     least_turn: u64,
     turn: u64,
+    /// What the largest share was given in the round that is under way.
+    given: u64,
     applications: Vec<Option<Application>>,
     connections: Vec<Option<Connection>>,
     /// What applications leave of their rates, by the first of each pool.
@@ -129,6 +137,7 @@ impl Scheduler {
             request,
             least_turn: rounds::TURN_REQUESTS * request,
             turn: chunk.min(rounds::TURN_REQUESTS * request).max(request),
+            given: chunk,
             applications: Vec::new(),
             connections: Vec::new(),
             pools: Vec::new(),
@@ -174,12 +183,16 @@ impl Scheduler {
     /// not named keeps its share.
     pub fn set_shares(&mut self, rates: &[(ApplicationId, f64)]) {
         let sum: f64 = rates.iter().map(|(_, rate)| rate).sum();
+        let mut is_other = false;
         for (id, rate) in rates {
             // A rate that is not a number becomes the least share.
-            let share = (rate / sum * WHOLE) as u64;
+            let share = ((rate / sum * WHOLE) as u64).max(1);
             self.uncount(id.0);
-            self.application(id.0).share = share.max(1);
+            is_other |= std::mem::replace(&mut self.application(id.0).share, share) != share;
             self.count(id.0);
+        }
+        if is_other {
+            self.take_back();
         }
     }
 
@@ -359,12 +372,12 @@ impl Scheduler {
             let count = self.active.len();
             for at in (self.cursor..count).chain(0..self.cursor.min(count)) {
                 let owner = self.active[at];
-                if let Some((connection, bytes)) = self.paid(owner, window_of_one) {
+                if let Some((connection, bytes)) = self.with_part(owner, window_of_one) {
                     self.cursor = at;
                     return Some(self.serve(owner, connection, bytes));
                 }
             }
-            // Passes end: after a grant the deficit of at least one application pays.
+            // Passes end: after a grant at least one application has a part of the round.
             if !self.grant(window_of_one) {
                 return None;
             }
@@ -395,7 +408,7 @@ impl Scheduler {
         if application.in_flight == 0 {
             application.moved_at = done;
         }
-        application.deficit = application.deficit.saturating_sub(cost << FRACTION);
+        application.deficit = application.deficit.saturating_sub(fixed(cost));
         application.in_flight += cost;
         if let Some(pace) = &mut application.pace {
             pace.spend(cost);

@@ -14,12 +14,12 @@ const ALONE_WINDOWS: u64 = 8;
 /// Windows that somebody who was stuck must move before others wait for him again.
 const STUCK_WINDOWS: u64 = 16;
 
-/// The part of an application in a round: what it lacks for its next chunk, if that may go.
+/// The part of an application in a round: what it lacks to have one, if its next chunk may go.
 #[derive(Debug)]
 pub(super) struct Part {
     owner: usize,
     share: u64,
-    missing: Option<u64>,
+    missing: Option<i64>,
 }
 
 /// What keeps an application with requests from being served.
@@ -123,32 +123,16 @@ impl Scheduler {
         Some((first, if splits { rest.min(self.piece(application)) } else { rest }))
     }
 
-    /// Returns whether an application that may not go now has a part of the round left.
-    fn has_part(&self, application: &Application) -> bool {
-        let next = self.next_of(application);
-        next.is_some_and(|(_, bytes)| application.deficit >= self.cost_bytes(bytes) << FRACTION)
-    }
-
-    /// Returns whether the deficit of an application pays for so many bytes.
+    /// Returns the next chunk of an application that may go and has a part of the round left: its connection and length.
     #[inline]
-    pub(super) fn pays(&self, owner: usize, bytes: u64) -> bool {
-        let cost = self.cost_bytes(bytes) << FRACTION;
-        self.applications[owner].as_ref().is_some_and(|application| application.deficit >= cost)
-    }
-
-    /// Returns the next chunk of an application that may go and is paid for: its connection and length.
-    #[inline]
-    pub(super) fn paid(&self, owner: usize, window_of_one: u128) -> Option<(usize, u64)> {
-        // What does not pay for the least chunk pays for none: most of those who wait for a round.
-        self.pays(owner, 0)
-            .then(|| self.offer(owner, window_of_one))
-            .flatten()
-            .filter(|(_, bytes)| self.pays(owner, *bytes))
+    pub(super) fn with_part(&self, owner: usize, window_of_one: u128) -> Option<(usize, u64)> {
+        let has_part = self.applications[owner].as_ref().is_some_and(Application::has_part);
+        has_part.then(|| self.offer(owner, window_of_one)).flatten()
     }
 
     /// Returns what a share gives in a round of so much for the largest one.
     #[inline]
-    fn quantum(&self, base: u64, share: u64) -> u64 {
+    fn quantum(&self, base: u64, share: u64) -> i64 {
         self.quantum_of(self.quantum_of_one(base), share)
     }
 
@@ -160,18 +144,21 @@ impl Scheduler {
     }
 
     #[inline]
-    fn quantum_of(&self, of_one: u128, share: u64) -> u64 {
-        (((of_one * u128::from(share.min(self.largest))) >> 32) as u64).max(1)
+    fn quantum_of(&self, of_one: u128, share: u64) -> i64 {
+        (((of_one * u128::from(share.min(self.largest))) >> 32) as i64).max(1)
     }
 
-    /// Gives an application that has requests again its part of the round that is under way, or what it has left of it.
+    /// Gives an application that has requests again its part of the round that is under way, or what it has left of it. What
+    /// it had beyond its part of an earlier one it pays back with those since.
     #[inline]
     pub(super) fn join_round(&mut self, owner: usize) {
         let round = self.round;
         let application = self.application(owner);
         if application.round != round {
-            let share = application.share;
-            let deficit = self.quantum(self.turn, share);
+            let (share, owed) = (application.share, application.deficit.min(0));
+            let passed = i64::try_from(round.wrapping_sub(application.round)).unwrap_or(i64::MAX);
+            let part = self.quantum(self.given, share);
+            let deficit = part.saturating_mul(passed).saturating_add(owed).min(part);
             let application = self.application(owner);
             (application.round, application.deficit) = (round, deficit);
         }
@@ -182,11 +169,11 @@ impl Scheduler {
         }
     }
 
-    /// Serves the first of those that came while the round was under way and whose part of it pays.
+    /// Serves the first of those that came while the round was under way and have a part of it.
     #[inline]
     pub(super) fn serve_fresh(&mut self, window_of_one: u128) -> Option<Chunk> {
         while let Some(owner) = self.fresh.front().copied() {
-            if let Some((connection, bytes)) = self.paid(owner, window_of_one) {
+            if let Some((connection, bytes)) = self.with_part(owner, window_of_one) {
                 return Some(self.serve(owner, connection, bytes));
             }
             self.fresh.pop_front();
@@ -204,8 +191,8 @@ impl Scheduler {
         }
     }
 
-    /// Begins as many rounds as it takes until somebody's deficit pays for his next chunk; false if nobody
-    /// has one that may go, or somebody must be waited for.
+    /// Begins as many rounds as it takes until somebody whose next chunk may go has a part; false if nobody's
+    /// may, or somebody must be waited for.
     pub(super) fn grant(&mut self, window_of_one: u128) -> bool {
         self.turn_of = None;
         let mut parts = std::mem::take(&mut self.parts);
@@ -230,14 +217,11 @@ impl Scheduler {
             }
             (largest, least) = (largest.max(application.share), least.min(application.share));
             let is_alone = self.in_flight == application.in_flight;
-            if next.is_none() && self.in_flight > 0 && (!is_alone || self.has_part(application)) {
+            if next.is_none() && self.in_flight > 0 && (!is_alone || application.has_part()) {
                 return false;
             }
             any |= next.is_some();
-            let missing = next.map(|(_, bytes)| {
-                let cost = self.cost_bytes(bytes) << FRACTION;
-                cost.saturating_sub(application.deficit)
-            });
+            let missing = next.map(|_| 1_i64.saturating_sub(application.deficit).max(1));
             parts.push(Part { owner: *owner, share: application.share, missing });
         }
         self.largest = largest;
@@ -246,22 +230,22 @@ impl Scheduler {
         any
     }
 
-    /// Gives those who take part what they get in as many rounds as it takes until the deficit of one who may go pays.
+    /// Gives those who take part what they get in as many rounds as it takes until one who may go has a part.
     fn begin_rounds(&mut self, parts: &[Part]) {
         // Who is alone waits for nobody's turn.
-        let base = if self.active.len() > 1 { self.turn } else { self.chunk };
-        let of_one = self.quantum_of_one(base);
-        let mut rounds = u64::MAX;
+        self.given = if self.active.len() > 1 { self.turn } else { self.chunk };
+        let of_one = self.quantum_of_one(self.given);
+        let mut rounds = i64::MAX;
         for part in parts {
             // Few need a division: those who would be the first.
             if let Some(missing) = part.missing {
                 let quantum = self.quantum_of(of_one, part.share);
                 if missing <= quantum.saturating_mul(rounds - 1) {
-                    rounds = missing.div_ceil(quantum).max(1);
+                    rounds = (missing - 1) / quantum + 1;
                 }
             }
         }
-        self.round += 1;
+        self.round = self.round.wrapping_add(rounds.unsigned_abs());
         for part in parts {
             let granted = self.quantum_of(of_one, part.share).saturating_mul(rounds);
             let round = self.round;
@@ -272,11 +256,34 @@ impl Scheduler {
         }
     }
 
+    /// Takes back what was granted by shares that are others now, but for what it takes until each of those who wait is
+    /// served once: a newcomer with next to no share is served when nobody else may go, in as many rounds as it takes, and what
+    /// these grant to others would be before all that he sends with the share that he gets.
+    pub(super) fn take_back(&mut self) {
+        let waits = self.active.iter().filter_map(|owner| {
+            let application = self.applications[*owner].as_ref()?;
+            let (_, bytes) = self.next_of(application)?;
+            let cost = u128::from(self.cost_bytes(bytes)) << FRACTION;
+            Some((cost << 32).div_ceil(u128::from(application.share)))
+        });
+        let longest = waits.max().unwrap_or(0);
+        for application in self.applications.iter_mut().flatten() {
+            let most = longest.saturating_mul(u128::from(application.share)) >> 32;
+            let most = i64::try_from(most).unwrap_or(i64::MAX);
+            application.deficit = application.deficit.min(most);
+        }
+    }
+
     /// Returns whether the device does nothing for an application while it works for others, or did not lately.
     fn is_stuck(&self, application: &Application) -> bool {
+        application.stuck_for > 0 || self.stands_still(application)
+    }
+
+    /// Returns whether the device does nothing for an application while it works for others.
+    fn stands_still(&self, application: &Application) -> bool {
         // As much as there may be of others before it, and as much again.
         let each = self.active.len() as u64 * self.chunk.max(self.request);
-        application.stuck_for > 0 || self.done - application.moved_at > 2 * (self.window + each)
+        self.done - application.moved_at > 2 * (self.window + each)
     }
 
     /// Returns what keeps an application with requests from being served.
@@ -316,7 +323,7 @@ impl Scheduler {
         self.looked_at = self.done;
         for owner in 0..self.applications.len() {
             let application = self.applications[owner].as_ref();
-            if application.is_some_and(|application| self.is_stuck(application)) {
+            if application.is_some_and(|application| self.stands_still(application)) {
                 self.note_stuck(owner);
             }
         }

@@ -1,5 +1,6 @@
 //! What the order of service promises, whatever applications ask and whenever the device is done.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test reports")]
+mod beside;
 mod rates;
 
 use catchment_agent::scheduler::{ApplicationId, Chunk, Limits, Scheduler};
