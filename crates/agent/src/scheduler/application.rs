@@ -31,6 +31,8 @@ pub(super) struct Application {
     pub(super) waited: Option<u64>,
     /// It could still be served when the last turn ended.
     pub(super) is_behind: bool,
+    /// It had requests then, and its part of the window in the device's hands.
+    pub(super) is_full: bool,
     pub(super) served: Served,
 }
 

@@ -38,6 +38,7 @@ impl Scheduler {
             waits |= state == State::NoRoom || is_ready && self.holds_half(owner, window_of_one);
             if let Some(application) = &mut self.applications[owner] {
                 application.is_behind = is_ready;
+                application.is_full = state == State::NoRoom;
             }
         }
         self.watch.is_behind = is_behind && !waits;

@@ -478,7 +478,7 @@ impl Scheduler {
     fn deactivate(&mut self, owner: usize) {
         self.forget_fresh(owner);
         if let Some(application) = &mut self.applications[owner] {
-            application.is_behind = false;
+            (application.is_behind, application.is_full) = (false, false);
         }
         let Some(at) = self.active.iter().position(|other| *other == owner) else { return };
         self.active.remove(at);

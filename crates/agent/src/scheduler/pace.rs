@@ -8,8 +8,9 @@ pub(super) struct Pace {
     bytes_per_s: f64,
     /// What may be served now, in bytes; below 0 after a chunk that it did not hold.
     budget: f64,
-    /// What it saves up while it does not wait.
+    /// What it saves up while it does not wait, and what it always may.
     most: f64,
+    least: f64,
     /// What may be saved up, by what it did while time passed last.
     holds: f64,
     /// Something could not be saved up then.
@@ -21,6 +22,10 @@ const BURST_S: f64 = 1e-3;
 /// Time whose bytes are saved up beyond that for who waits all the time: nobody is late but who serves him, whose processor
 /// others have for a few turns of theirs.
 const LATE_S: f64 = 20e-3;
+/// What is lost of a rate while its chunks fill the window: where the line is what all wait for, to catch up takes as long as the
+/// line is faster than the rates, and short requests of others wait behind a full window all that time. A device that is
+/// twice as fast catches up on two thirds.
+const LOST_WHILE_FULL: f64 = 0.5;
 /// Chunks that may be saved up at least.
 const BURST_CHUNKS: u64 = 2;
 
@@ -28,19 +33,27 @@ impl Pace {
     /// At a rate of so many bytes a second; nothing is saved up yet.
     pub(super) fn new(old: Option<Self>, bytes_per_s: f64, chunk: u64) -> Self {
         let bytes_per_s = if bytes_per_s > 0.0 { bytes_per_s } else { 0.0 };
-        let most = (bytes_per_s * BURST_S).max((BURST_CHUNKS * chunk) as f64);
+        let least = (BURST_CHUNKS * chunk) as f64;
+        let most = (bytes_per_s * BURST_S).max(least);
         let budget = old.map_or(0.0, |old| old.budget.min(most + bytes_per_s * LATE_S));
-        Self { bytes_per_s, budget, most, holds: most, spills: false }
+        Self { bytes_per_s, budget, most, least, holds: most, spills: false }
     }
 
-    /// Adds what the rate gives in a time; returns what cannot be saved up of it, and of what was before.
+    /// Adds what the rate gives in a time; returns what others may have: what cannot be saved up of it, and of what was before. What
+    /// is lost to the device nobody may have.
     pub(super) fn refill(&mut self, passed: Duration, waits: Waits) -> f64 {
+        let given = self.bytes_per_s * passed.as_secs_f64();
         self.holds = match waits {
             Waits::Not => self.most,
+            Waits::ForDevice => (self.budget + (1.0 - LOST_WHILE_FULL) * given).max(self.least),
             Waits::ForOthers => self.most.max(self.budget),
             Waits::ForUs => self.most + self.bytes_per_s * LATE_S,
         };
-        let left = self.save(self.bytes_per_s * passed.as_secs_f64());
+        let left = self.save(given);
+        if waits == Waits::ForDevice {
+            self.spills = false;
+            return 0.0;
+        }
         self.spills = left > 0.0;
         left
     }
@@ -74,7 +87,9 @@ impl Pace {
 pub(super) enum Waits {
     /// It had nothing to send for a moment at least.
     Not,
-    /// It waited for its rate, for its peer, or for the device.
+    /// The device had all of it that it may have.
+    ForDevice,
+    /// It waited for its rate, or for its peer.
     ForOthers,
     /// It could have been served.
     ForUs,
@@ -158,6 +173,7 @@ impl Scheduler {
             let waits = match has_waited {
                 false => Waits::Not,
                 true if application.is_behind || passed.as_secs_f64() > BURST_S => Waits::ForUs,
+                true if application.is_full => Waits::ForDevice,
                 true => Waits::ForOthers,
             };
             let left = pace.refill(passed, waits);

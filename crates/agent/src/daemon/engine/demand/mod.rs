@@ -9,8 +9,10 @@ const MARGIN: f64 = 1.25;
 /// Who was held by his rate for more than one part of so many of a time asks for more than he gets: who has one
 /// request at a time never has all of them waiting.
 const HELD: u32 = 10;
-/// By how much a demand must differ to be told.
+/// By how much a demand must differ to be told, and by which part of what the host can send: each time costs rounds, and
+/// what one leaves of his rate others have anyway.
 const NEWS: f64 = 0.1;
+const NEWS_PART: f64 = 0.01;
 /// Least demand, in bytes a second, and in parts of what the host can send where that is less: a request that comes now
 /// and then is sent at once.
 const LEAST_BYTES_PER_S: f64 = 1e6;
@@ -20,14 +22,11 @@ const LEAST_PART: f64 = 1.0 / 32.0;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Demand {
     least: f64,
+    /// By so many bytes a second it must differ to be told.
+    news: f64,
     seen: Served,
     /// As it was told, in bytes a second; nothing: more than it gets.
     told: Option<f64>,
-}
-
-/// Returns whether a demand differs too little from what was told to be told.
-fn is_near(told: f64, new: f64) -> bool {
-    (new - told).abs() <= NEWS * told
 }
 
 impl Demand {
@@ -35,7 +34,13 @@ impl Demand {
     pub(super) fn new(send_bytes_per_s: Option<u64>) -> Self {
         let part = send_bytes_per_s.map_or(f64::INFINITY, |send| LEAST_PART * send as f64);
         let least = LEAST_BYTES_PER_S.min(part);
-        Self { least, seen: Served::default(), told: Some(least) }
+        let news = send_bytes_per_s.map_or(0.0, |send| NEWS_PART * send as f64);
+        Self { least, news, seen: Served::default(), told: Some(least) }
+    }
+
+    /// Returns whether a demand differs too little from what was told to be told.
+    fn is_near(&self, told: f64, new: f64) -> bool {
+        (new - told).abs() <= (NEWS * told).max(self.news)
     }
 
     /// Returns what was told.
@@ -53,7 +58,7 @@ impl Demand {
         let is_more = always || held > passed / HELD;
         let asks = (!is_more).then(|| (MARGIN * rate).max(self.least));
         let same = match (self.told, asks) {
-            (Some(old), Some(new)) => is_near(old, new),
+            (Some(old), Some(new)) => self.is_near(old, new),
             (None, None) => true,
             (Some(_), None) | (None, Some(_)) => false,
         };
@@ -78,7 +83,7 @@ impl Demand {
     /// Returns whether another look would find nothing new if nothing more was served.
     pub(super) fn is_settled(&self, served: Served) -> bool {
         let of = |served: Served| (served.cost_bytes, served.emptied, served.held_ns);
-        of(self.seen) == of(served) && self.told.is_some_and(|told| is_near(told, self.least))
+        of(self.seen) == of(served) && self.told.is_some_and(|told| self.is_near(told, self.least))
     }
 }
 
