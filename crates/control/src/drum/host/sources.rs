@@ -111,8 +111,7 @@ impl Host {
         });
         if is_late {
             // Its round was answered without it; it goes on from these answers, and is waited for in this one.
-            let header = Header { same: true, ..self.answers_header(now, from, header.sequence) };
-            self.deliver(now, from, header, Vec::new());
+            self.answer_without_entries(now, from, header.sequence, true);
         }
     }
 
@@ -147,7 +146,12 @@ impl Host {
         if source.is_some_and(|source| source.answered > taken) {
             return self.reply_to(now, to, seen);
         }
-        let header = Header { same: known, ..self.answers_header(now, to, seen) };
+        self.answer_without_entries(now, to, seen, known);
+    }
+
+    /// Answers offers with nothing new: `same` says that the last answers hold.
+    fn answer_without_entries(&mut self, now: u64, to: u32, seen: u64, same: bool) {
+        let header = Header { same, ..self.answers_header(now, to, seen) };
         self.deliver(now, to, header, Vec::new());
     }
 
