@@ -50,12 +50,6 @@ pub(super) struct Connection {
 }
 
 impl Application {
-    /// Whether it has a part of the round left.
-    #[inline]
-    pub(super) fn has_part(&self) -> bool {
-        self.deficit > 0
-    }
-
     /// Whether it was served what its rate gives.
     #[inline]
     pub(super) fn is_throttled(&self) -> bool {

@@ -9,7 +9,7 @@
 //! bytes that could be moved instead. In each round every application that waits gets a *deficit* in proportion to
 //! its share, a *turn* for the largest (so that the least share pays for as many of the least requests as go under one
 //! doorbell, but no more than a chunk), and is served while some of it is left; what its last chunk took beyond it is owed (Adiseshu,
-//! Parulkar and Varghese, SIGCOMM 1996). Where nobody has any left, as many rounds follow at once as it takes until somebody has.
+//! Parulkar and Varghese, SIGCOMM 1996), a chunk at most. Where nobody has any left, as many rounds follow at once as it takes until somebody has.
 //! So while applications wait, what each has been served differs from its share of the total by less than a chunk each; where a part of the
 //! window is less than a chunk, it may be by a chunk for each time that the largest share is the least. Its connections take turns
 //! (`turns.rs`), so that each is served as much as any other of them, whatever their requests are.
@@ -55,13 +55,6 @@ pub const LONGEST_PIECE: u64 = 1 << 20;
 
 /// The largest window.
 const MOST_WINDOW: u64 = 1 << 40;
-
-/// Bits of the fraction in which deficits are counted, so that odd shares do not add up to an error.
-const FRACTION: u32 = 16;
-/// Returns bytes as deficits are counted.
-fn fixed(bytes: u64) -> i64 {
-    i64::try_from(u128::from(bytes) << FRACTION).unwrap_or(i64::MAX)
-}
 
 /// The whole of all shares.
 const WHOLE: f64 = 4_294_967_296.0;
@@ -408,7 +401,7 @@ impl Scheduler {
         if application.in_flight == 0 {
             application.moved_at = done;
         }
-        application.deficit = application.deficit.saturating_sub(fixed(cost));
+        application.deficit = application.deficit.saturating_sub(rounds::as_deficit(cost));
         application.in_flight += cost;
         if let Some(pace) = &mut application.pace {
             pace.spend(cost);

@@ -1,13 +1,15 @@
 //! Rounds: who has a part of them, what it is, and what may go.
 use super::application::Application;
 use super::arrivals::Request;
-use super::{Chunk, FRACTION, LONGEST_PIECE, MOST_WINDOW, Scheduler};
+use super::{Chunk, LONGEST_PIECE, MOST_WINDOW, Scheduler};
 
 /// The least requests of a turn of the least share, unless that of the largest would be more than a chunk. With 8 under a
 /// doorbell a typical device (100 ns for each, 255 for the doorbell) takes 132 ns for a request, as long as the agent
 /// does; some turns are cut short, so a few more. A longer turn makes nothing faster, and others wait for it.
 pub(super) const TURN_REQUESTS: u64 = 10;
 
+/// Bits of the fraction in which deficits are counted, so that odd shares do not add up to an error.
+const FRACTION: u32 = 16;
 /// Windows after which who alone was served has more of them in the device's hands, and how many.
 const ALONE_AFTER: u64 = 16;
 const ALONE_WINDOWS: u64 = 8;
@@ -33,6 +35,11 @@ pub(super) enum State {
     Stuck,
     /// What the device has of it or of others, or its connection.
     NoRoom,
+}
+
+/// Returns bytes as deficits are counted.
+pub(super) fn as_deficit(bytes: u64) -> i64 {
+    i64::try_from(u128::from(bytes) << FRACTION).unwrap_or(i64::MAX)
 }
 
 impl Scheduler {
@@ -123,11 +130,29 @@ impl Scheduler {
         Some((first, if splits { rest.min(self.piece(application)) } else { rest }))
     }
 
+    /// Returns what a deficit must be beyond for the next so many bytes: a chunk may be owed, and no more than that. Who sends
+    /// what cannot be split pays for the rest of it before.
+    #[inline]
+    fn needed(&self, bytes: u64) -> i64 {
+        as_deficit(self.cost_bytes(bytes).saturating_sub(self.chunk.max(self.request)))
+    }
+
+    /// Returns whether an application that may not go now has a part of the round left.
+    fn has_part(&self, application: &Application) -> bool {
+        let next = self.next_of(application);
+        next.is_some_and(|(_, bytes)| application.deficit > self.needed(bytes))
+    }
+
     /// Returns the next chunk of an application that may go and has a part of the round left: its connection and length.
     #[inline]
     pub(super) fn with_part(&self, owner: usize, window_of_one: u128) -> Option<(usize, u64)> {
-        let has_part = self.applications[owner].as_ref().is_some_and(Application::has_part);
-        has_part.then(|| self.offer(owner, window_of_one)).flatten()
+        let application = self.applications[owner].as_ref()?;
+        // Most of those who wait for a round.
+        if application.deficit <= 0 {
+            return None;
+        }
+        let next = self.offer(owner, window_of_one);
+        next.filter(|(_, bytes)| application.deficit > self.needed(*bytes))
     }
 
     /// Returns what a share gives in a round of so much for the largest one.
@@ -217,11 +242,14 @@ impl Scheduler {
             }
             (largest, least) = (largest.max(application.share), least.min(application.share));
             let is_alone = self.in_flight == application.in_flight;
-            if next.is_none() && self.in_flight > 0 && (!is_alone || application.has_part()) {
+            if next.is_none() && self.in_flight > 0 && (!is_alone || self.has_part(application)) {
                 return false;
             }
             any |= next.is_some();
-            let missing = next.map(|_| 1_i64.saturating_sub(application.deficit).max(1));
+            let missing = next.map(|(_, bytes)| {
+                let beyond = self.needed(bytes).saturating_add(1);
+                beyond.saturating_sub(application.deficit).max(1)
+            });
             parts.push(Part { owner: *owner, share: application.share, missing });
         }
         self.largest = largest;

@@ -269,6 +269,7 @@ fn a_request_that_cannot_be_split_is_served_whole_and_paid_for() {
         .collect();
     let longs: Vec<usize> = (0..order.len()).filter(|at| order[*at] == long.index()).collect();
     assert_eq!(longs.len(), 3);
+    assert!((9..=11).contains(&longs[0]), "{longs:?}: all but a chunk is paid for before");
     assert!(longs.windows(2).all(|pair| (10..=12).contains(&(pair[1] - pair[0]))), "{longs:?}");
 }
 
