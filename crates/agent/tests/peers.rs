@@ -316,8 +316,10 @@ fn a_mad_peer_is_granted_no_more_than_there_is() {
         raw.send(&Round::Offers(header, offers).encode());
         let (header, answers) = loop {
             match raw.hear_any() {
-                Frame::Round(Round::Answers(header, answers)) => break (header, answers),
-                Frame::Message(_) | Frame::Round(Round::Offers(..)) => {}
+                Frame::Round(Round::Answers(header, answers)) if !header.same => {
+                    break (header, answers);
+                }
+                Frame::Message(_) | Frame::Round(_) => {}
             }
         };
         assert!(answers.iter().all(|answer| answer.to == target), "{answers:?}");
