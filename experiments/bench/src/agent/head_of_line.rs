@@ -1,4 +1,5 @@
-//! What a short request waits for beside batches of long ones, over a hop of 1 Gbit/s between two routed namespaces.
+//! What a request waits for beside batches of others: a short one over a hop of 1 Gbit/s between two routed namespaces and
+//! over shared memory, a flow of 16 MiB over the hop.
 use super::ends::{AgentProcess, Network, Pair, Work};
 use super::row::{Place, What};
 use super::seat::Found;
@@ -16,12 +17,24 @@ const RIVALS: [(What, Option<&str>); 3] =
 /// WRITEs that the neighbour has outstanding.
 const BATCHES: [u32; 2] = [20, 100];
 const BACKGROUND_BYTES: u64 = 64 << 10;
-const BYTES: u64 = 32;
 /// More than anybody has outstanding may wait: nothing is lost.
 const LINE: Line = Line { bps: 1_000_000_000, queue_bytes: 16 << 20 };
 /// Time for the neighbour to begin, and for it to go on until the other is done.
 const BEFORE: Duration = Duration::from_millis(500);
 const AFTER_S: f64 = 1.0;
+
+/// Requests that are timed, one at a time.
+#[derive(Debug, Clone, Copy)]
+struct Timed {
+    operation: Operation,
+    bytes: u64,
+    /// At least, whatever the options say.
+    seconds: f64,
+}
+
+const SHORT: Timed = Timed { operation: Operation::Read, bytes: 32, seconds: 0.0 };
+/// Figure 9 of the DRUM paper has 1 GB.
+const FLOW: Timed = Timed { operation: Operation::Write, bytes: 16 << 20, seconds: 1.0 };
 
 /// Medians of fresh processes.
 #[derive(Debug, Serialize)]
@@ -30,7 +43,8 @@ pub(super) struct Row {
     #[serde(flatten)]
     place: Place,
     background: String,
-    shaped_bps: u64,
+    /// Nothing over shared memory.
+    shaped_bps: Option<u64>,
     ops_per_s: f64,
     bytes_per_s: f64,
     latency_ns_p50: f64,
@@ -42,7 +56,8 @@ pub(super) struct Row {
 }
 
 impl Row {
-    fn new(what: What, batch: u32, found: &[(Found, Found)]) -> Result<Self> {
+    fn new(what: What, cell: &Cell<'_>, batch: u32, found: &[(Found, Found)]) -> Result<Self> {
+        let Timed { operation, bytes, .. } = cell.timed;
         let median = |values: Vec<f64>| percentile(&values, 0.5);
         let latency = |at: usize| {
             let all = found.iter().filter_map(|(short, _)| Some(short.latency_ns?[at]));
@@ -57,17 +72,17 @@ impl Row {
         Ok(Self {
             what,
             place: Place {
-                provider: "roce",
-                op: Some(Operation::Read),
-                bytes: BYTES,
+                provider: cell.network.provider(),
+                op: Some(operation),
+                bytes,
                 apps: 2,
                 batch: Some(1),
                 outstanding: 1,
             },
             background: format!("WRITE of {BACKGROUND_BYTES} bytes, {batch} outstanding"),
-            shaped_bps: LINE.bps,
+            shaped_bps: cell.network.0.map(|_| LINE.bps),
             ops_per_s: ops_per_s.round(),
-            bytes_per_s: (ops_per_s * BYTES as f64).round(),
+            bytes_per_s: (ops_per_s * bytes as f64).round(),
             latency_ns_p50: latency(0),
             latency_ns_p80: latency(1),
             latency_ns_p99: latency(2),
@@ -79,8 +94,9 @@ impl Row {
     /// Returns it as a line for a person.
     pub(super) fn line(&self) -> String {
         format!(
-            "{:<10} READ of {BYTES} bytes beside {}: p50 {:.0} us, p80 {:.0}, p99 {:.0}; the other {:.1} MB/s",
+            "{:<10} {}: beside {}: p50 {:.0} us, p80 {:.0}, p99 {:.0}; the other {:.1} MB/s",
             format!("{:?}", self.what).to_lowercase(),
+            self.place,
             self.background,
             self.latency_ns_p50 / 1e3,
             self.latency_ns_p80 / 1e3,
@@ -90,19 +106,63 @@ impl Row {
     }
 }
 
-/// Measures both applications of one rival in fresh processes: the one with short requests, and its neighbour.
+/// One kind of request on one network, beside batches of each size.
+struct Cell<'a> {
+    network: Network<'a>,
+    timed: Timed,
+    /// Places in [`RIVALS`].
+    rivals: &'static [usize],
+    /// Run by run, of each batch and rival.
+    found: [Vec<Vec<(Found, Found)>>; BATCHES.len()],
+}
+
+impl<'a> Cell<'a> {
+    fn new(network: Network<'a>, timed: Timed, rivals: &'static [usize]) -> Self {
+        let found = BATCHES.map(|_| vec![Vec::new(); rivals.len()]);
+        Self { network, timed, rivals, found }
+    }
+
+    /// Measures all once.
+    fn run(&mut self, seconds: f64) -> Result<()> {
+        for (batch, found) in BATCHES.iter().zip(&mut self.found) {
+            for (who, found) in self.rivals.iter().zip(found) {
+                let (what, mode) = RIVALS[*who];
+                let one = run(mode, (self.network, self.timed), *batch, seconds);
+                found.push(one.with_context(|| format!("{what:?}, {batch}"))?);
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns rows in the order of [`BATCHES`], then of the rivals.
+    fn rows(&self) -> Result<Vec<Row>> {
+        let cells = BATCHES.iter().zip(&self.found).flat_map(|(batch, found)| {
+            self.rivals.iter().zip(found).map(move |(who, found)| (*batch, *who, found))
+        });
+        cells.map(|(batch, who, found)| Row::new(RIVALS[who].0, self, batch, found)).collect()
+    }
+}
+
+/// Measures both applications of one rival in fresh processes: the one whose requests are timed, and its neighbour.
 fn run(
     mode: Option<&str>,
-    network: Network<'_>,
+    (network, timed): (Network<'_>, Timed),
     batch: u32,
     seconds: f64,
 ) -> Result<(Found, Found)> {
-    let start =
-        |mode| AgentProcess::start_two_at(mode, &[1.0, 1.0], network, LINE.payload_bytes_per_s());
+    let start = |mode| match network.0 {
+        // Of one host, as it is without a word in its policy.
+        None if mode == "drum" => AgentProcess::start(mode, &[1.0, 1.0], network),
+        None => AgentProcess::start_two(mode, &[1.0, 1.0], network),
+        Some(_) => {
+            AgentProcess::start_two_at(mode, &[1.0, 1.0], network, LINE.payload_bytes_per_s())
+        }
+    };
     let agents = mode.map(start).transpose()?;
-    let short = Work {
-        operation: Operation::Read,
-        bytes: BYTES,
+    let seconds = timed.seconds.max(seconds);
+    let ours = Work {
+        operation: timed.operation,
+        bytes: timed.bytes,
         outstanding: 1,
         warm_up: Amount::Seconds(seconds / 10.0),
         seconds,
@@ -119,40 +179,61 @@ fn run(
     let long = Pair::start(agents.as_ref(), network, 1, &[long])?;
     // Nothing tells when it is at work.
     std::thread::sleep(BEFORE);
-    let short = Pair::start(agents.as_ref(), network, 0, &[short])?.finish()?;
+    let ours = Pair::start(agents.as_ref(), network, 0, &[ours])?.finish()?;
     let of = |found: Vec<Found>| found.first().copied().context("what it found");
-    Ok((of(short)?, of(long.finish()?)?))
+    Ok((of(ours)?, of(long.finish()?)?))
 }
 
 /// Measures all, run by run in turn; returns rows and what they say of the goals.
 pub(super) fn measure(runs: usize, seconds: f64) -> Result<(Vec<Row>, Vec<Goal<Place>>)> {
     let star = LINE.join()?;
-    let network = Network(Hop::of_star(&star));
-    let mut found = BATCHES.map(|_| RIVALS.map(|_| Vec::new()));
+    let hop = Network(Hop::of_star(&star));
+    let mut cells = [
+        Cell::new(hop, SHORT, &[0, 1, 2]),
+        Cell::new(Network(None), SHORT, &[0, 1, 2]),
+        Cell::new(hop, FLOW, &[0, 2]),
+    ];
     for _ in 0..runs {
-        for (batch, found) in BATCHES.iter().zip(&mut found) {
-            for ((what, mode), found) in RIVALS.iter().zip(found) {
-                let one = run(*mode, network, *batch, seconds);
-                found.push(one.with_context(|| format!("{what:?}, {batch}"))?);
-            }
-        }
+        cells.iter_mut().try_for_each(|cell| cell.run(seconds))?;
     }
-    let mut rows = Vec::new();
-    for (batch, found) in BATCHES.iter().zip(&found) {
-        for ((what, _), found) in RIVALS.iter().zip(found) {
-            rows.push(Row::new(*what, *batch, found)?);
-        }
-    }
-    let goals = goals(&rows);
-    Ok((rows, goals))
+    let [short, shm, flow] = cells.each_ref().map(Cell::rows);
+    let (short, shm, flow) = (short?, shm?, flow?);
+    let goals = [goals(&short), goals_in_memory(&shm), goals_of_flow(&flow)].concat();
+    Ok(([short, shm, flow].into_iter().flatten().collect(), goals))
+}
+
+fn goal(row: &Row, name: &str, value: f64, limit: Limit) -> Goal<Place> {
+    Goal::new(name, row.place, decimals(value, 4), limit)
+}
+
+fn p80(a: &Row, b: &Row) -> f64 {
+    a.latency_ns_p80 / b.latency_ns_p80
+}
+
+/// Figures 2a and 8 of the DRUM paper over shared memory, as they were registered (E5.2, E5.8).
+fn goals_in_memory(rows: &[Row]) -> Vec<Goal<Place>> {
+    let [raw, _, drum, raw_100, _, drum_100] = rows else { return Vec::new() };
+    let of_agent = "agent's p80 beside 100 outstanding by 20";
+    vec![
+        goal(raw, "RAW's p80 beside 100 outstanding by 20", p80(raw_100, raw), Limit::AtLeast(2.0)),
+        goal(drum, of_agent, p80(drum_100, drum), Limit::AtMost(1.2)),
+        goal(drum, of_agent, p80(drum_100, drum), Limit::AtMost(1.3)),
+    ]
+}
+
+/// Figure 9: by how much the median shifts, either way (E5.9).
+fn goals_of_flow(rows: &[Row]) -> Vec<Goal<Place>> {
+    let [_, drum, _, drum_100] = rows else { return Vec::new() };
+    let shift = drum_100.latency_ns_p50 / drum.latency_ns_p50;
+    let name = "agent's median of a flow beside 100 outstanding and 20, the larger by the smaller";
+    vec![goal(drum, name, shift.max(1.0 / shift), Limit::AtMost(1.1))]
 }
 
 /// What was to hold before it was measured. Rows come in the order of [`BATCHES`], then of [`RIVALS`].
 fn goals(rows: &[Row]) -> Vec<Goal<Place>> {
     let [raw, justitia, drum, raw_100, justitia_100, drum_100] = rows else { return Vec::new() };
-    let goal = |name, value, limit| Goal::new(name, drum.place, decimals(value, 4), limit);
+    let goal = |name, value, limit| goal(drum, name, value, limit);
     let p99 = |a: &Row, b: &Row| a.latency_ns_p99 / b.latency_ns_p99;
-    let p80 = |a: &Row, b: &Row| a.latency_ns_p80 / b.latency_ns_p80;
     let moved = |a: &Row, b: &Row| a.background_bytes_per_s / b.background_bytes_per_s;
     vec![
         goal("RAW's p80 beside 100 outstanding by 20", p80(raw_100, raw), Limit::AtLeast(2.0)),

@@ -66,7 +66,8 @@ pub(crate) struct Options {
     /// Bytes of a request; left out, 64, 65536 and 1048576, with --full 4096 too
     #[arg(long, value_delimiter = ',')]
     bytes: Vec<u64>,
-    /// Only short requests beside batches of long ones, over a hop of 1 Gbit/s: RAW, JUSTITIA and the agent
+    /// Only requests beside batches of others: short ones over a hop of 1 Gbit/s and over shared memory, and a flow of 16 MiB over
+    /// the hop; RAW, JUSTITIA and the agent
     #[arg(long)]
     head_of_line: bool,
     /// Windows in which shares are compared; left out, 12, with --full 60
@@ -145,7 +146,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     }
     measure_crowds(options)?;
     measure_changes(options, runs)?;
-    for goal in rows.iter().flat_map(|row| row.goals(hand_over_ns)) {
+    let alone = row::goals_alone(&rows);
+    for goal in rows.iter().flat_map(|row| row.goals(hand_over_ns)).chain(alone) {
         output::either(options.json, &goal, Goal::line)?;
     }
     for goal in row::unmeasured() {

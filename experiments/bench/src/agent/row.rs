@@ -311,6 +311,21 @@ impl Row {
     }
 }
 
+/// Figure 10 of the DRUM paper over shared memory, where no NIC runs out of state: RAW is the fastest alone (E5.10).
+pub(crate) fn goals_alone(rows: &[Row]) -> Vec<Goal<Place>> {
+    let is_small = |row: &&Row| {
+        let Place { provider, op, bytes, .. } = row.place;
+        row.what == What::Raw && (provider, op, bytes) == ("shm", Some(Operation::Write), 64)
+    };
+    let goal = |raw: &Row| {
+        let others = rows.iter().filter(|row| row.what != What::Raw && row.place == raw.place);
+        let most = others.filter_map(|row| row.ops_ratio_to_raw).max_by(f64::total_cmp)?;
+        let name = "operations of the fastest of the others beside RAW's, alone";
+        Some(Goal::new(name, raw.place, most, Limit::AtMost(1.0)))
+    };
+    rows.iter().filter(is_small).filter_map(goal).collect()
+}
+
 /// Goals that this measurement does not reach yet.
 pub(crate) fn unmeasured() -> Vec<Unmeasured> {
     [

@@ -19,6 +19,10 @@ const PART_OF_QUEUE: f64 = 0.5;
 const PART_OF_FULL_QUEUE: f64 = 0.8;
 /// The part of a rival's p99 beside a writer of long values on the same line.
 const PART_OF_P99: f64 = 0.5;
+/// RAW's median there: E5.16 of the paper, as registered.
+const PART_OF_MEDIAN: f64 = 1.0;
+/// Redis' simplest request, which the paper says gains least.
+const SIMPLEST: &str = "PING_INLINE";
 
 /// What carries the connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -190,7 +194,20 @@ fn goals_of(row: &Row, rows: &[Row]) -> Vec<Goal<Place>> {
                 let ratio = row.latency_us_p99 / rival.latency_us_p99;
                 goal(&format!("{who}'s p99 by {name}"), ratio, Limit::AtMost(PART_OF_P99))
             });
-            if row.what == What::TunnelDrum { goals.collect() } else { Vec::new() }
+            if row.what != What::TunnelDrum {
+                return Vec::new();
+            }
+            let medians = [
+                (format!("{who}'s median by tunnel-raw's"), part_of_raw(row, rows)),
+                (
+                    format!("{who}'s gain of {SIMPLEST} by the least of the others'"),
+                    gain_of_simplest(row, rows),
+                ),
+            ];
+            let medians = medians.into_iter().filter_map(|(name, ratio)| {
+                Some(goal(&name, ratio?, Limit::AtMost(PART_OF_MEDIAN)))
+            });
+            goals.chain(medians).collect()
         }
         (Some(_), ..) => vec![goal(&requests, part, Limit::AtLeast(PART_OF_BYTES))],
         (None, 1, _) => {
@@ -201,6 +218,27 @@ fn goals_of(row: &Row, rows: &[Row]) -> Vec<Goal<Place>> {
         (None, _, 1) => vec![goal(&requests, part, Limit::AtLeast(PART))],
         (None, ..) => vec![goal(&requests, part, Limit::AtLeast(PART_PIPELINED))],
     }
+}
+
+/// Returns the median by that of tunnel-raw in the same place.
+fn part_of_raw(row: &Row, rows: &[Row]) -> Option<f64> {
+    let is_raw = |one: &&Row| one.what == What::TunnelRaw && one.place.is_beside(&row.place);
+    Some(row.latency_us_p50 / rows.iter().find(is_raw)?.latency_us_p50)
+}
+
+/// Returns how many times as fast the simplest request is as over tunnel-raw, by the same of the command that gains least;
+/// nothing of other commands.
+fn gain_of_simplest(row: &Row, rows: &[Row]) -> Option<f64> {
+    if row.place.command != SIMPLEST {
+        return None;
+    }
+    let is_other = |one: &&Row| {
+        let place = Place { command: SIMPLEST.to_owned(), ..one.place.clone() };
+        one.what == row.what && one.place.command != SIMPLEST && place.is_beside(&row.place)
+    };
+    let parts = rows.iter().filter(is_other).filter_map(|one| part_of_raw(one, rows));
+    let most = parts.max_by(f64::total_cmp)?;
+    Some(most / part_of_raw(row, rows)?)
 }
 
 /// Returns whether TCP's row beside a writer shows the queue that the rows of tunnels beside it are judged by.
