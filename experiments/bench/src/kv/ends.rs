@@ -1,15 +1,17 @@
 //! The server as a process, and clients as threads.
-use crate::agent::{TARGET, application};
+use crate::agent::{Network, TARGET, application};
 use crate::output;
 use anyhow::{Context as _, Result, anyhow};
 use catchment::providers::{AgentOptions, ProviderSet};
-use catchment::session::io::ServerSecurity;
+use catchment::session::io::{ClientSecurity, ServerSecurity};
 use catchment::session::path::PathRules;
 use catchment_kv::load::{Did, Load, Record, Run, Tally};
 use catchment_kv::{Client, ClientConfig, KvError, Replaced, Server, ServerConfig, Sided};
 use catchment_linear::{Absence, Event, Replaced as Ended, Seen, What, versions};
+use catchment_netns::Namespace;
 use catchment_perf::ChildProcess;
 use serde::{Deserialize, Serialize};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -21,14 +23,14 @@ const LEASE: Duration = Duration::from_secs(10);
 pub(crate) enum Path {
     Shm,
     Roce,
-    /// An agent on shm.
+    /// An agent: on shm, over a network on roce.
     Agent,
 }
 
 impl Path {
     /// Returns the provider below.
-    pub(super) fn name(self) -> &'static str {
-        if self == Self::Roce { "roce" } else { "shm" }
+    pub(super) fn name(self, network: Network<'_>) -> &'static str {
+        if self == Self::Roce { "roce" } else { network.provider() }
     }
 
     fn providers(self, agent: Option<&str>, application: &str) -> ProviderSet {
@@ -55,16 +57,23 @@ pub(crate) struct Serving {
     path: Path,
     agent: Option<String>,
     memory_bytes: u64,
+    /// Nothing of a store on loopback.
+    netns: Option<String>,
+    address: IpAddr,
 }
 
 /// Serves until the input ends.
 pub(crate) fn serve(serving: &Serving) -> Result<()> {
+    if let Some(netns) = &serving.netns {
+        Namespace::open(netns)?.enter()?;
+    }
     let server = Server::start(ServerConfig {
-        listen: "127.0.0.1:0".parse()?,
+        listen: SocketAddr::new(serving.address, 0).into(),
         memory_bytes: serving.memory_bytes,
         lease: LEASE,
         providers: serving.path.providers(serving.agent.as_deref(), TARGET),
-        security: ServerSecurity::default(),
+        // Where it is not loopback, nobody else is in its namespaces.
+        security: ServerSecurity { tls: None, insecure: serving.netns.is_some() },
     })?;
     output::line(&server.local().to_string())?;
     std::io::stdin().lines().for_each(drop);
@@ -82,18 +91,32 @@ pub(super) struct Found {
     pub(super) fault: Option<String>,
 }
 
-/// Runs one load on a fresh store.
+/// Runs one load on a fresh store: over a network clients are at its left end, the store at its right.
 pub(super) fn measure(
     load: Load,
     clients: u32,
     seconds: f64,
     (path, agents): (Path, Option<[&str; 2]>),
-    sided: Sided,
+    (network, sided): (Network<'_>, Sided),
+) -> Result<Found> {
+    let measure = || measure_here(load, clients, seconds, (path, agents), (network, sided));
+    network.0.map_or_else(measure, |hop| hop.left.0.run(measure)?)
+}
+
+fn measure_here(
+    load: Load,
+    clients: u32,
+    seconds: f64,
+    (path, agents): (Path, Option<[&str; 2]>),
+    (network, sided): (Network<'_>, Sided),
 ) -> Result<Found> {
     // Values with their heads, new keys, what waits to be used again, and the index.
     let memory_bytes = (3 * load.keys * (load.value_bytes as u64 + 256)).max(128 << 20);
     let [ours, theirs] = [0, 1].map(|end: usize| agents.map(|agents| agents[end]));
-    let serving = Serving { path, agent: theirs.map(str::to_owned), memory_bytes };
+    let netns = network.0.map(|hop| hop.right.0.path());
+    let address = network.0.map_or(Ipv4Addr::LOCALHOST.into(), |hop| hop.right.1);
+    let agent = theirs.map(str::to_owned);
+    let serving = Serving { path, agent, memory_bytes, netns, address };
     let mut command = Command::new(std::env::current_exe()?);
     command.args(["kv-role", &serde_json::to_string(&serving)?]).stdin(Stdio::piped());
     let mut process = ChildProcess::start("the store", &mut command)?;
@@ -101,6 +124,7 @@ pub(super) fn measure(
     let config = ClientConfig {
         sided,
         providers: path.providers(ours, &application(0)),
+        security: ClientSecurity { tls: None, insecure: network.0.is_some() },
         ..ClientConfig::new(address.map_err(|error| anyhow!("the store said no address: {error}"))?)
     };
     let all = (0..clients).map(|_| Client::connect(&config));

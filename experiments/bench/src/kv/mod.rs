@@ -2,6 +2,7 @@
 //!
 //! The server and an agent are processes, fresh ones for each row; the clients are threads of this one, each with a
 //! connection and one operation at a time. What they saw is checked after each row.
+mod crowd;
 mod ends;
 mod redis;
 mod row;
@@ -42,6 +43,9 @@ pub(crate) struct Options {
     /// Bytes of a value [default: 1024; of --full four sizes]
     #[arg(long, value_delimiter = ',')]
     value_bytes: Vec<u64>,
+    /// Only many clients between two network namespaces: RAW, SHARE and the agent in turn
+    #[arg(long)]
+    crowd: bool,
 }
 
 impl Options {
@@ -105,13 +109,18 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     } else {
         output::line(Row::HEAD)?;
     }
+    if options.crowd {
+        let (rows, goals) = crowd::measure(options).context("many clients")?;
+        rows.iter().try_for_each(|row| output::either(options.json, row, Row::line))?;
+        return goals.iter().try_for_each(|goal| output::either(options.json, goal, Goal::line));
+    }
     let mut rows = Vec::new();
     for value_bytes in sizes {
         for place in PLACES {
             for (name, mix) in Mix::ALL {
                 let keys = options.keys_of(value_bytes);
                 let load = Load { mix, keys, value_bytes: value_bytes as usize };
-                let row = in_place(options, (name, load), place)
+                let row = in_place(options, (name, load), place, Network(None))
                     .with_context(|| format!("{name} in {place:?}"))?;
                 output::either(options.json, &row, Row::line)?;
                 rows.push(row);
@@ -121,7 +130,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     // One client alone, for what one GET takes.
     let alone = Load { mix: Mix::Reads(100), keys: options.keys_of(1024), value_bytes: 1024 };
     let alone_options = Options { clients: 1, ..options.clone() };
-    let alone = in_place(&alone_options, ("ycsb-c", alone), PLACES[0])?;
+    let alone = in_place(&alone_options, ("ycsb-c", alone), PLACES[0], Network(None))?;
     output::either(options.json, &alone, Row::line)?;
     let redis = redis::measure(seconds);
     if let Ok(row) = &redis {
@@ -137,21 +146,24 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
+/// Measures one mix at one place with fresh processes; agents over a network have an end each.
 fn in_place(
     options: &Options,
     (name, load): (&'static str, Load),
     (mode, path, sided): (Mode, Path, Sided),
+    network: Network<'_>,
 ) -> Result<Row> {
     let agent = match mode {
-        Mode::Raw => None,
-        Mode::Drum | Mode::Unlimited => {
-            let name = if mode == Mode::Drum { "drum" } else { "unlimited" };
-            Some(AgentProcess::start(name, &[1.0], Network(None))?)
+        Mode::Raw | Mode::None => None,
+        Mode::Share => Some(AgentProcess::start_two("share", &[1.0], network)?),
+        Mode::Drum if network.0.is_some() => {
+            Some(AgentProcess::start_two("drum", &[1.0], network)?)
         }
-        Mode::Share => Some(AgentProcess::start_two("share", &[1.0], Network(None))?),
-        Mode::None => None,
+        Mode::Drum => Some(AgentProcess::start("drum", &[1.0], network)?),
+        Mode::Unlimited => Some(AgentProcess::start("unlimited", &[1.0], network)?),
     };
     let agents = agent.as_ref().map(|agent| [agent.name(), agent.name_of_targets()]);
-    let found = measure(load, options.clients, options.seconds(), (path, agents), sided)?;
-    Ok(Row::new(name, (mode, path.name(), sided), options.clients, load, found))
+    let (clients, seconds) = (options.clients, options.seconds());
+    let found = measure(load, clients, seconds, (path, agents), (network, sided))?;
+    Ok(Row::new(name, (mode, path.name(network), sided), clients, load, found))
 }

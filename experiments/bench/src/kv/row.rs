@@ -150,7 +150,7 @@ impl Row {
         )
     }
 
-    fn spot(&self) -> Spot {
+    pub(super) fn spot(&self) -> Spot {
         let Place { what, mode, provider, sided, value_bytes, .. } = self.place;
         Spot { mix: what, mode, provider, sided, value_bytes }
     }
