@@ -14,6 +14,7 @@ mod nic;
 mod page;
 mod plan;
 mod plot;
+mod polled;
 mod reason;
 mod record;
 mod register;
@@ -312,10 +313,11 @@ fn measure(
         (Workload::Connections | Workload::Background | Workload::Store, Provider::Sim) => {
             nic::measure(&mut one)
         }
-        (
-            Workload::Connections | Workload::Background | Workload::Store,
-            Provider::Shm | Provider::Roce,
-        ) => bail!("a NIC is modelled in virtual time: use sim, not shm or roce"),
+        (Workload::Connections, Provider::Shm) => polled::measure(&mut one),
+        (Workload::Connections, Provider::Roce)
+        | (Workload::Background | Workload::Store, Provider::Shm | Provider::Roce) => {
+            bail!("a NIC is modelled in virtual time: use sim, not shm or roce")
+        }
         (Workload::Solver, Provider::Sim) => solver::measure(&mut one),
         (Workload::Solver, Provider::Shm | Provider::Roce) => {
             bail!("the solver has no provider: use sim, not shm or roce")
