@@ -1,7 +1,10 @@
-//! Standard output, a line at a time. Nobody there to read is an error, no panic.
+//! Standard output, a line at a time. Nobody there to read is an error, no panic. And where results are kept.
 use anyhow::{Context, Result};
 use serde::Serialize;
 use std::io::Write;
+
+/// Where the rows and pages of this repository are, from its root.
+pub(crate) const RESULTS: &str = "docs/results";
 
 pub(crate) fn line(text: &str) -> Result<()> {
     writeln!(std::io::stdout().lock(), "{text}").context("standard output")

@@ -1,9 +1,12 @@
 //! `page`: the page of a folder of rows, so that nobody copies numbers by hand.
 //!
 //! A folder has `page.toml`, the files of JSON lines that it names, as measurements print them, and the page that
-//! follows from these, `README.md`.
+//! follows from these, `README.md`. The page of all experiments of the papers follows from such rows too, as far as other
+//! benches measure its claims.
 use crate::csv::Fields;
-use crate::{output, table};
+use crate::goal::OF_GOAL;
+use crate::output::RESULTS;
+use crate::{output, papers, table};
 use anyhow::{Context as _, Result, bail, ensure};
 use serde::Deserialize;
 use serde_json::Value;
@@ -11,12 +14,8 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-const RESULTS: &str = "docs/results";
 const SOURCE: &str = "page.toml";
 const PAGE: &str = "README.md";
-/// Fields of a goal that are no part of where it was measured.
-const OF_GOAL: [&str; 8] =
-    ["what", "goal", "ratio", "value", "limit", "held", "disturbed", "why_not"];
 
 /// Write the pages of measurements out of the rows that lie beside them
 #[derive(Debug, Clone, clap::Args)]
@@ -82,10 +81,9 @@ impl Row {
 }
 
 pub(crate) fn run(options: &Options) -> Result<()> {
-    let folders = if options.folders.is_empty() { all_folders()? } else { options.folders.clone() };
+    let pages = if options.folders.is_empty() { all_pages()? } else { of(&options.folders)? };
     let mut stale = Vec::new();
-    for folder in folders {
-        let (path, text) = (folder.join(PAGE), write(&folder)?);
+    for (path, text) in pages {
         if !options.check {
             fs::write(&path, text).with_context(|| path.display().to_string())?;
             output::line(&path.display().to_string())?;
@@ -99,6 +97,18 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         stale.join(", ")
     );
     Ok(())
+}
+
+/// Returns where each page belongs, and what it says.
+fn all_pages() -> Result<Vec<(PathBuf, String)>> {
+    let (mut pages, results) = (of(&all_folders()?)?, Path::new(RESULTS));
+    let experiments = papers::Page::Papers;
+    pages.push((experiments.path(results), experiments.text(results)?));
+    Ok(pages)
+}
+
+fn of(folders: &[PathBuf]) -> Result<Vec<(PathBuf, String)>> {
+    folders.iter().map(|folder| Ok((folder.join(PAGE), write(folder)?))).collect()
 }
 
 fn all_folders() -> Result<Vec<PathBuf>> {

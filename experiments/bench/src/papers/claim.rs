@@ -1,11 +1,28 @@
 //! What must hold, as data: which number of the rows, and where it must lie.
 use super::record::{Axis, Row};
-use super::register::{Changed, Registered};
 use crate::mechanism::{Mechanism, Provider};
 use crate::stats;
 use anyhow::{Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+
+/// When a claim was written down.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Registered {
+    pub(crate) commit: String,
+    pub(crate) date: String,
+}
+
+/// What a claim was before it was changed, and why it is another one now.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Changed {
+    pub(crate) commit: String,
+    pub(crate) date: String,
+    pub(crate) was: String,
+    pub(crate) why: String,
+}
 
 /// A claim, registered before the run.
 #[derive(Debug, Clone, Deserialize)]

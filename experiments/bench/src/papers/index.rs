@@ -1,6 +1,7 @@
 //! What a reader sees of all experiments: the table or the lines at the end of a run, and the page that leads to
 //! theirs.
 use super::claim::{NOT_MEASURED, Verdict};
+use super::elsewhere::Measured;
 use super::register::Other;
 use super::results::{Judged, Kept, file, replace};
 use super::scenario::Scenario;
@@ -19,18 +20,17 @@ only numbers of one page can be compared. A quick run has few repetitions in few
 `--full` on a machine that does nothing else before you quote it.
 ";
 
-/// Writes the page of all experiments, from what the folder beside it has of each.
-pub(super) fn write(
-    which: Page,
-    out: &Path,
-    scenarios: &[Scenario],
-    others: &[Other],
-) -> Result<()> {
+/// Returns the page of all experiments, from what the folder beside it has of each.
+pub(super) fn text(which: Page, out: &Path, scenarios: &[Scenario]) -> Result<String> {
     let folder = out.join(which.name());
     let kept: Result<Vec<_>> =
         scenarios.iter().map(|one| Ok((one, Kept::read(&folder, &one.id)?))).collect();
-    let text = index(which, &kept?, others)?;
-    replace(&out.join(format!("{}.md", which.name())), text.as_bytes())
+    index(which, &kept?, &which.others()?)
+}
+
+/// Writes it.
+pub(super) fn write(which: Page, out: &Path, scenarios: &[Scenario]) -> Result<()> {
+    replace(&which.path(out), text(which, out, scenarios)?.as_bytes())
 }
 
 fn index(which: Page, all: &[(&Scenario, Option<Kept>)], others: &[Other]) -> Result<String> {
@@ -78,13 +78,39 @@ fn index(which: Page, all: &[(&Scenario, Option<Kept>)], others: &[Other]) -> Re
     for judged in judged.iter().filter(|one| one.verdict.held == Some(false)) {
         page.push_str(&page::not_held(judged));
     }
+    measured_elsewhere(&mut page, others)?;
     unmeasured(&mut page, others)?;
     Ok(page)
 }
 
-/// Lists what was promised and no experiment of the page measures.
+/// Lists what other benches measured.
+fn measured_elsewhere(page: &mut String, others: &[Other]) -> Result<()> {
+    let mut others = others.iter().filter(|other| !other.measured.is_empty()).peekable();
+    if others.peek().is_none() {
+        return Ok(());
+    }
+    page.push_str("\n## Measured by other benches\n\nGoals of their last runs, a line for each place where one was measured.\n\n");
+    page.push_str("| | claim | must be | measured | held | rows |\n|---|---|---|---|---|---|\n");
+    for other in others {
+        let Other { id, claim, .. } = other;
+        for one in other.measured_elsewhere()? {
+            let Measured { must, place, page: of, verdict } = one;
+            let at = if place.is_empty() { String::new() } else { format!(" ({place})") };
+            writeln!(
+                page,
+                "| {id} | {claim} | {must}{at} | {} | {} | [{of}]({of}) |",
+                page::measured(&verdict),
+                page::held(&verdict),
+            )?;
+        }
+    }
+    Ok(())
+}
+
+/// Lists what was promised and nothing measures.
 fn unmeasured(page: &mut String, others: &[Other]) -> Result<()> {
-    let mut others = others.iter().filter(|other| other.rests_on.is_none()).peekable();
+    let is_missing = |other: &&Other| other.rests_on.is_none() && other.measured.is_empty();
+    let mut others = others.iter().filter(is_missing).peekable();
     if others.peek().is_none() {
         return Ok(());
     }
@@ -120,12 +146,16 @@ pub(super) fn print(judged: &[Judged], others: &[Other], json: bool) -> Result<(
     }
     judged.iter().try_for_each(output::json)?;
     for other in others {
+        let rests_on = other.rests_on.as_ref().map(|id| format!("as {id}"));
         let same = judged.iter().filter(|judged| Some(&judged.id) == other.rests_on.as_ref());
-        let mut same: Vec<_> = same.map(|one| (one.provider, one.verdict.clone())).collect();
-        if same.is_empty() {
-            same.push((None, Verdict::missing(NOT_MEASURED.to_owned())));
+        let same = same.map(|one| (one.provider, rests_on.clone(), one.verdict.clone()));
+        let elsewhere = other.measured_elsewhere()?.into_iter();
+        let elsewhere = elsewhere.map(|one| (None, Some(one.must), one.verdict));
+        let mut all: Vec<_> = same.chain(elsewhere).collect();
+        if all.is_empty() {
+            all.push((None, rests_on, Verdict::missing(NOT_MEASURED.to_owned())));
         }
-        for (provider, verdict) in same {
+        for (provider, must, verdict) in all {
             output::json(&Judged {
                 id: other.id.clone(),
                 experiment: other.experiment.clone(),
@@ -134,7 +164,7 @@ pub(super) fn print(judged: &[Judged], others: &[Other], json: bool) -> Result<(
                 registered: other.registered.clone(),
                 changed: Vec::new(),
                 paper: None,
-                must: other.rests_on.as_ref().map(|id| format!("as {id}")),
+                must,
                 verdict,
             })?;
         }

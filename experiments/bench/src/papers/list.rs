@@ -1,5 +1,6 @@
 //! Every claim that is registered, measured or not, as `--list` prints it.
-use super::register::{Changed, Other, Registered, others};
+use super::claim::{Changed, Registered};
+use super::register::{Other, others};
 use super::scenario::Scenario;
 use crate::output;
 use anyhow::{Result, ensure};
@@ -18,6 +19,8 @@ struct Listed<'a> {
     registered: &'a Registered,
     changed: &'a [Changed],
     rests_on: Option<&'a str>,
+    /// Goals of other benches that it is judged by.
+    measured_by: Vec<String>,
 }
 
 impl Listed<'_> {
@@ -26,7 +29,8 @@ impl Listed<'_> {
         let must = match (&self.must, self.rests_on) {
             (Some(must), _) => must.clone(),
             (None, Some(other)) => format!("as {other}"),
-            (None, None) => "not measured".to_owned(),
+            (None, None) if self.measured_by.is_empty() => "not measured".to_owned(),
+            (None, None) => self.measured_by.join("; "),
         };
         let was: Vec<String> = self
             .changed
@@ -62,6 +66,7 @@ pub(super) fn list(scenarios: &[Scenario], json: bool) -> Result<()> {
                 registered: &claim.registered,
                 changed: &claim.changed,
                 rests_on: None,
+                measured_by: Vec::new(),
             };
             output::either(json, &listed, Listed::line)?;
         }
@@ -76,12 +81,13 @@ pub(super) fn list(scenarios: &[Scenario], json: bool) -> Result<()> {
             registered: &other.registered,
             changed: &[],
             rests_on: other.rests_on.as_deref(),
+            measured_by: other.measured.iter().map(ToString::to_string).collect(),
         };
         output::either(json, &listed, Listed::line)
     })
 }
 
-/// Finds ids that are not one claim's, and days and commits that are none.
+/// Finds ids that are not one claim's, days and commits that are none, and claims that are judged by two things.
 fn check(scenarios: &[Scenario], others: &[Other]) -> Result<()> {
     let claims = scenarios.iter().flat_map(|scenario| &scenario.claims);
     let measured = claims.map(|claim| (claim.id.as_str(), &claim.registered));
@@ -96,6 +102,8 @@ fn check(scenarios: &[Scenario], others: &[Other]) -> Result<()> {
     for other in others {
         let known = other.rests_on.as_deref().is_none_or(|id| known.contains_key(id));
         ensure!(known, "claim {} rests on one that is not there", other.id);
+        let twice = other.rests_on.is_some() && !other.measured.is_empty();
+        ensure!(!twice, "claim {} rests on another one, and is measured by itself", other.id);
     }
     Ok(())
 }

@@ -4,6 +4,7 @@ mod bench;
 mod cameras;
 mod claim;
 mod duplex;
+mod elsewhere;
 mod ends;
 mod grants;
 mod index;
@@ -33,6 +34,7 @@ pub(crate) use lockstep::requests_per_block;
 use crate::host;
 use crate::host::Environment;
 use crate::mechanism::Provider;
+use crate::output::RESULTS;
 use anyhow::{Context, Result, bail};
 use bench::{Bench, Experiment};
 use record::Row;
@@ -117,20 +119,42 @@ impl Page {
             Self::Peers => scenario::peers(),
         }
     }
+
+    /// Returns the claims that none of its scenarios measures.
+    fn others(self) -> Result<Vec<Other>> {
+        match self {
+            Self::Papers => register::others(),
+            Self::Peers => Ok(Vec::new()),
+        }
+    }
+
+    /// Returns where the page of all its experiments is.
+    pub(crate) fn path(self, out: &Path) -> PathBuf {
+        out.join(format!("{}.md", self.name()))
+    }
+
+    /// Returns the page of all its experiments, from what the folder has of them.
+    pub(crate) fn text(self, out: &Path) -> Result<String> {
+        index::text(self, out, &in_order(self.scenarios()?))
+    }
+}
+
+fn in_order(mut scenarios: Vec<Scenario>) -> Vec<Scenario> {
+    scenarios.sort_by_key(|one| order(&one.id));
+    scenarios
 }
 
 pub(crate) fn run(options: &Options, which: Page) -> Result<()> {
     let mut bench = Bench::new(options)?;
-    let mut all = match options.scenario.as_slice() {
+    let all = in_order(match options.scenario.as_slice() {
         [] => which.scenarios()?,
         files => files.iter().map(|path| scenario::load(path)).collect::<Result<_>>()?,
-    };
-    all.sort_by_key(|one| order(&one.id));
+    });
     let mut scenarios = wanted(&bench, &all)?;
     if options.list {
         return list::list(&scenarios, options.json);
     }
-    let out = if options.write { Path::new("docs/results") } else { &options.out };
+    let out = if options.write { Path::new(RESULTS) } else { &options.out };
     let folder = out.join(which.name());
     if options.write && !options.full {
         scenarios = without_full(scenarios, &folder)?;
@@ -149,7 +173,7 @@ pub(crate) fn run(options: &Options, which: Page) -> Result<()> {
         done.kept = done.kept.replace(before);
         // Hours may follow: what is there is there, whatever becomes of the rest.
         results::write(&folder, &done, &environment, &page::page(which, &done)?)?;
-        index::write(which, out, &all, &others)?;
+        index::write(which, out, &all)?;
         judged.push((order(&done.scenario.id), done.kept.claims));
     }
     bench.progress("");
@@ -187,11 +211,11 @@ fn without_full(scenarios: Vec<Scenario>, folder: &Path) -> Result<Vec<Scenario>
     Ok(left)
 }
 
-/// Returns the claims of the papers that no scenario measures, those that were asked for.
+/// Returns the claims that no scenario measures, those that were asked for.
 fn others(bench: &Bench, which: Page) -> Result<Vec<Other>> {
-    let mut others = register::others()?;
-    let is_of_papers = which == Page::Papers && bench.options.scenario.is_empty();
-    others.retain(|other| is_of_papers && bench.wants_experiment(&other.experiment));
+    let mut others = which.others()?;
+    let has_ours = bench.options.scenario.is_empty();
+    others.retain(|other| has_ours && bench.wants_experiment(&other.experiment));
     Ok(others)
 }
 

@@ -1,6 +1,5 @@
 //! The page of an experiment.
-use super::claim::{NOT_MEASURED, Verdict, number};
-use super::register::Changed;
+use super::claim::{Changed, NOT_MEASURED, Verdict, number};
 use super::results::{Done, Judged, Kept, Run};
 use super::{Options, Page, Realtime};
 use anyhow::Result;

@@ -1,27 +1,10 @@
-//! The claims that were registered: when each was, what it was before it changed, and those that no
-//! scenario measures yet.
+//! The claims that were registered and that no scenario measures.
+use super::claim::Registered;
+use super::elsewhere::{Goals, Measured};
 use anyhow::{Context as _, Result};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 const REGISTER: &str = include_str!("../../scenarios/register.toml");
-
-/// When a claim was written down.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Registered {
-    pub(crate) commit: String,
-    pub(crate) date: String,
-}
-
-/// What a claim was before it was changed, and why it is another one now.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Changed {
-    pub(crate) commit: String,
-    pub(crate) date: String,
-    pub(crate) was: String,
-    pub(crate) why: String,
-}
 
 /// A claim that no scenario measures.
 #[derive(Debug, Clone, Deserialize)]
@@ -33,6 +16,17 @@ pub(crate) struct Other {
     pub(crate) claim: String,
     /// The claim of a scenario that says the same.
     pub(crate) rests_on: Option<String>,
+    /// What other benches measure of it.
+    #[serde(default)]
+    pub(crate) measured: Vec<Goals>,
+}
+
+impl Other {
+    /// Returns what other benches measured of it, a goal at each place that there is.
+    pub(super) fn measured_elsewhere(&self) -> Result<Vec<Measured>> {
+        let found: Result<Vec<_>> = self.measured.iter().map(Goals::measured).collect();
+        Ok(found?.into_iter().flatten().collect())
+    }
 }
 
 #[derive(Deserialize)]
@@ -46,4 +40,26 @@ struct Register {
 pub(super) fn others() -> Result<Vec<Other>> {
     let register: Register = toml::from_str(REGISTER).context("register.toml")?;
     Ok(register.claims)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::output::RESULTS;
+    use std::path::Path;
+
+    /// A goal that a bench calls otherwise now would be "not measured" for ever.
+    #[test]
+    fn every_goal_that_a_claim_names_is_one_of_the_rows_that_are_kept() {
+        let results = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(RESULTS);
+        let others = others().unwrap();
+        assert!(others.iter().any(|other| !other.measured.is_empty()));
+        for other in others {
+            for goals in &other.measured {
+                let found = goals.measured_in(&results).unwrap();
+                assert!(!found.is_empty(), "{}: {goals:?}", other.id);
+                assert!(results.join(goals.page()).exists(), "{}: {goals:?}", other.id);
+            }
+        }
+    }
 }

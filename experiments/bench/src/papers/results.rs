@@ -1,8 +1,7 @@
 //! What runs leave in a folder, an experiment in files of its own: all of them take hours, so that each may be of
 //! another day, and later runs read back what is there.
-use super::claim::{Claim, Verdict};
+use super::claim::{Changed, Claim, Registered, Verdict};
 use super::record::{Cell, Row, Written};
-use super::register::{Changed, Registered};
 use super::scenario::Scenario;
 use crate::csv;
 use crate::host::Environment;

@@ -141,6 +141,33 @@ fn a_claim_that_is_not_measured_says_so() {
     assert_eq!(line("E1.22.3")["held"], false, "{said}");
 }
 
+/// A claim that another bench measures is judged by the rows that this one left.
+#[test]
+fn a_claim_of_another_bench_is_judged_by_its_goals() {
+    let folder = Folder::new("elsewhere");
+    let only = ["--only", "E1.1", "--only", "E5.16", "--provider", "sim"];
+    let output = bench(&["papers", "--quick", "--json"])
+        .args(only)
+        .arg("--out")
+        .arg(&folder.0)
+        .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", errors(&output));
+    let said = String::from_utf8(output.stdout).unwrap();
+    let lines = said.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let of_claim: Vec<Value> = lines.filter(|line| line["id"] == "E5.16.1").collect();
+    // Medians of three commands and the gain of one, over two lines.
+    assert_eq!(of_claim.len(), 2 * 4, "{said}");
+    for line in of_claim {
+        assert!(line["measured"].is_number() && line["must"].is_string(), "{line}");
+        let missed = line["held"] == false;
+        assert_eq!(missed, line["why_not"].is_string(), "{line}");
+    }
+    let index = fs::read_to_string(folder.0.join("papers.md")).unwrap();
+    assert!(index.contains("| E5.16.1 | Redis") && index.contains("](tunnel.md) |"), "{index}");
+}
+
 /// The plan of a whole run, which takes hours, is there at once, and nothing else happens.
 #[test]
 fn a_plan_names_every_experiment_and_its_time() {
