@@ -68,13 +68,14 @@ impl Options {
 }
 
 /// Whose device, over what, and who executes operations.
-const PLACES: [(Mode, Path, Sided); 7] = [
+const PLACES: [(Mode, Path, Sided); 8] = [
     (Mode::Raw, Path::Shm, Sided::One),
     (Mode::Raw, Path::Shm, Sided::Two),
     (Mode::Raw, Path::Roce, Sided::One),
     (Mode::Raw, Path::Roce, Sided::Two),
     (Mode::Share, Path::Agent, Sided::One),
     (Mode::Drum, Path::Agent, Sided::One),
+    (Mode::Drum, Path::Agent, Sided::Two),
     (Mode::Unlimited, Path::Agent, Sided::One),
 ];
 

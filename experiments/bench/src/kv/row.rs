@@ -193,9 +193,10 @@ pub(super) fn goals(
     }));
     goals.extend(
         rows.iter()
+            .filter(is_one)
             .filter(|row| row.place.what == "paper-95-5" && row.place.mode == Mode::Drum)
             .map(|first| {
-                let same = rows.iter().filter(|row| {
+                let same = rows.iter().filter(is_one).filter(|row| {
                     is_of_paper(row)
                         && row.place.mode == Mode::Drum
                         && row.place.value_bytes == first.place.value_bytes

@@ -1,6 +1,6 @@
 //! What a reader sees of all experiments: the table or the lines at the end of a run, and the page that leads to
 //! theirs.
-use super::claim::{NOT_MEASURED, Verdict};
+use super::claim::{Changed, NOT_MEASURED, Verdict};
 use super::elsewhere::Measured;
 use super::register::Other;
 use super::results::{Judged, Kept, file, replace};
@@ -86,6 +86,7 @@ fn index(which: Page, all: &[(&Scenario, Option<Kept>)], others: &[Other]) -> Re
 /// Lists what other benches measured.
 fn measured_elsewhere(page: &mut String, others: &[Other]) -> Result<()> {
     let mut others = others.iter().filter(|other| !other.measured.is_empty()).peekable();
+    let changed = others.clone();
     if others.peek().is_none() {
         return Ok(());
     }
@@ -102,6 +103,11 @@ fn measured_elsewhere(page: &mut String, others: &[Other]) -> Result<()> {
                 page::measured(&verdict),
                 page::held(&verdict),
             )?;
+        }
+    }
+    for other in changed {
+        for Changed { commit, date, was, why } in &other.changed {
+            writeln!(page, "\n{} was \"{was}\" until {date} ({commit}): {why}.", other.id)?;
         }
     }
     Ok(())
@@ -162,7 +168,7 @@ pub(super) fn print(judged: &[Judged], others: &[Other], json: bool) -> Result<(
                 provider,
                 claim: other.claim.clone(),
                 registered: other.registered.clone(),
-                changed: Vec::new(),
+                changed: other.changed.clone(),
                 paper: None,
                 must,
                 verdict,

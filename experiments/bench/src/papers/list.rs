@@ -79,7 +79,7 @@ pub(super) fn list(scenarios: &[Scenario], json: bool) -> Result<()> {
             claim: &other.claim,
             must: None,
             registered: &other.registered,
-            changed: &[],
+            changed: &other.changed,
             rests_on: other.rests_on.as_deref(),
             measured_by: other.measured.iter().map(ToString::to_string).collect(),
         };

@@ -1,5 +1,5 @@
 //! The claims that were registered and that no scenario measures.
-use super::claim::Registered;
+use super::claim::{Changed, Registered};
 use super::elsewhere::{Goals, Measured};
 use anyhow::{Context as _, Result};
 use serde::Deserialize;
@@ -13,6 +13,9 @@ pub(crate) struct Other {
     pub(crate) id: String,
     pub(crate) experiment: String,
     pub(crate) registered: Registered,
+    /// What it was before; the newest last.
+    #[serde(default)]
+    pub(crate) changed: Vec<Changed>,
     pub(crate) claim: String,
     /// The claim of a scenario that says the same.
     pub(crate) rests_on: Option<String>,
