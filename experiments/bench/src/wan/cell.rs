@@ -334,6 +334,8 @@ impl Cell<'_> {
         let round = |value: Option<f64>| value.map(|value| decimals(value, 4));
         let seconds = counted.at_ns as f64 / 1e9;
         let frames: u64 = trace.events().iter().map(|event| event.frames).sum();
+        let sources_ns: u64 = sent.iter().map(|report| report.cpu_ns).sum();
+        let cpu_ns = collected.cpu_ns + sources_ns + served.map_or(0, |served| served.cpu_ns);
         Row {
             what: "cell",
             place: "netns",
@@ -376,10 +378,11 @@ impl Cell<'_> {
             ),
             transfers: served.map(|served| served.transfers),
             cpu_s_per_gb_collector: round(per_gb(collected.cpu_ns)),
-            cpu_s_per_gb_source: round(per_gb(sent.iter().map(|report| report.cpu_ns).sum())),
+            cpu_s_per_gb_source: round(per_gb(sources_ns)),
             cpu_s_per_gb_softirq: round(per_gb(counted.softirq_ns)),
             cpu_controller: round(served.map(|served| served.cpu_ns as f64 / 1e9 / seconds)),
             cpu_us_per_grant: round(served.map(Served::cpu_us_per_transfer)),
+            cpu_cores: decimals(cpu_ns as f64 / 1e9 / seconds, 4),
             on_time_simulated: round(simulated.map(|simulated| simulated.tolerant_on_time_event)),
             urgent_ms_p95_simulated: round(simulated.and_then(|simulated| simulated.urgent_ms_p95)),
         }

@@ -111,6 +111,8 @@ pub(super) struct Row {
     /// Of a core.
     pub(super) cpu_controller: Option<f64>,
     pub(super) cpu_us_per_grant: Option<f64>,
+    /// Of sources, collector and controller together, of a core: Table I of the paper.
+    pub(super) cpu_cores: f64,
     /// Tolerant bytes of events on time, by the simulator on the same events.
     pub(super) on_time_simulated: Option<f64>,
     pub(super) urgent_ms_p95_simulated: Option<f64>,
@@ -170,9 +172,33 @@ pub(super) fn goals(rows: &[Row]) -> Vec<Goal> {
             goals.push(goal.because(|| found_the_link(ours, theirs)));
         }
     }
+    goals.extend(of_table_one(rows));
     let why_not = "the kernel has no queue that marks between namespaces";
     goals.push(Goal::unmeasured("dcqcn", why_not));
     goals
+}
+
+/// The load of Table I of the paper, where it says what its methods cost.
+const TABLE_ONE_LOAD: f64 = 0.66;
+
+/// Processor time there, as registered (E2.1b): RDMA-TCM's above that of strict priority, P-RDMA-TCM's about RDMA-TCM's.
+fn of_table_one(rows: &[Row]) -> Vec<Goal> {
+    let of = |method| rows.iter().find(|row| row.is(method) && row.load == TABLE_ONE_LOAD);
+    let beside = |ours, theirs| Some(of(ours)?.cpu_cores / of(theirs)?.cpu_cores);
+    let name = |ours, theirs| {
+        format!("{ours} beside {theirs} at load {TABLE_ONE_LOAD}: part of its cpu_cores")
+    };
+    let cause = || {
+        let spq = of(Method::Spq).and_then(|row| row.resent_fraction).unwrap_or(0.0);
+        format!("spq sends {:.0} % of its packets again", 100.0 * spq)
+    };
+    let more = (Method::Fifo, Method::Spq);
+    let alike = (Method::Priority, Method::Fifo);
+    let more = beside(more.0, more.1)
+        .map(|part| Goal::least(name(more.0, more.1), Some(part), 1.0).because(cause));
+    let alike = beside(alike.0, alike.1)
+        .map(|part| Goal::most(name(alike.0, alike.1), Some(part), 1.1).because(cause));
+    more.into_iter().chain(alike).collect()
 }
 
 /// Says how the urgent events of both found the link.

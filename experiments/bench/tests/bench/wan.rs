@@ -2,7 +2,7 @@
 use super::{lines, run};
 use catchment_netns::with_privilege;
 
-const FIELDS: [&str; 47] = [
+const FIELDS: [&str; 48] = [
     "what",
     "place",
     "method",
@@ -42,6 +42,7 @@ const FIELDS: [&str; 47] = [
     "cpu_s_per_gb_source",
     "cpu_controller",
     "cpu_us_per_grant",
+    "cpu_cores",
     "on_time_simulated",
     "frames_not_there",
     "packets_missing",
