@@ -79,6 +79,7 @@ fn index(which: Page, all: &[(&Scenario, Option<Kept>)], others: &[Other]) -> Re
         page.push_str(&page::not_held(judged));
     }
     measured_elsewhere(&mut page, others)?;
+    shown(&mut page, others)?;
     unmeasured(&mut page, others)?;
     Ok(page)
 }
@@ -113,9 +114,24 @@ fn measured_elsewhere(page: &mut String, others: &[Other]) -> Result<()> {
     Ok(())
 }
 
+/// Lists what tests show.
+fn shown(page: &mut String, others: &[Other]) -> Result<()> {
+    let mut others = others.iter().filter(|other| !other.shown_by.is_empty()).peekable();
+    if others.peek().is_none() {
+        return Ok(());
+    }
+    page.push_str("\n## Shown by tests\n\n| | claim | test |\n|---|---|---|\n");
+    others.try_for_each(|Other { id, claim, shown_by, .. }| {
+        writeln!(page, "| {id} | {claim} | `{}` |", shown_by.join("`, `"))
+    })?;
+    Ok(())
+}
+
 /// Lists what was promised and nothing measures.
 fn unmeasured(page: &mut String, others: &[Other]) -> Result<()> {
-    let is_missing = |other: &&Other| other.rests_on.is_none() && other.measured.is_empty();
+    let is_missing = |other: &&Other| {
+        other.rests_on.is_none() && other.measured.is_empty() && other.shown_by.is_empty()
+    };
     let mut others = others.iter().filter(is_missing).peekable();
     if others.peek().is_none() {
         return Ok(());
@@ -159,7 +175,11 @@ pub(super) fn print(judged: &[Judged], others: &[Other], json: bool) -> Result<(
         let elsewhere = elsewhere.map(|one| (None, Some(one.must), one.verdict));
         let mut all: Vec<_> = same.chain(elsewhere).collect();
         if all.is_empty() {
-            all.push((None, rests_on, Verdict::missing(NOT_MEASURED.to_owned())));
+            let why_not = match &other.shown_by[..] {
+                [] => NOT_MEASURED.to_owned(),
+                tests => format!("no number: shown by {}", tests.join(", ")),
+            };
+            all.push((None, rests_on, Verdict::missing(why_not)));
         }
         for (provider, must, verdict) in all {
             output::json(&Judged {

@@ -21,6 +21,8 @@ struct Listed<'a> {
     rests_on: Option<&'a str>,
     /// Goals of other benches that it is judged by.
     measured_by: Vec<String>,
+    /// Tests that show it.
+    shown_by: &'a [String],
 }
 
 impl Listed<'_> {
@@ -29,8 +31,11 @@ impl Listed<'_> {
         let must = match (&self.must, self.rests_on) {
             (Some(must), _) => must.clone(),
             (None, Some(other)) => format!("as {other}"),
-            (None, None) if self.measured_by.is_empty() => "not measured".to_owned(),
-            (None, None) => self.measured_by.join("; "),
+            (None, None) => match (&self.measured_by[..], self.shown_by) {
+                ([], []) => "not measured".to_owned(),
+                ([], tests) => format!("shown by {}", tests.join(", ")),
+                (goals, _) => goals.join("; "),
+            },
         };
         let was: Vec<String> = self
             .changed
@@ -67,6 +72,7 @@ pub(super) fn list(scenarios: &[Scenario], json: bool) -> Result<()> {
                 changed: &claim.changed,
                 rests_on: None,
                 measured_by: Vec::new(),
+                shown_by: &[],
             };
             output::either(json, &listed, Listed::line)?;
         }
@@ -82,6 +88,7 @@ pub(super) fn list(scenarios: &[Scenario], json: bool) -> Result<()> {
             changed: &other.changed,
             rests_on: other.rests_on.as_deref(),
             measured_by: other.measured.iter().map(ToString::to_string).collect(),
+            shown_by: &other.shown_by,
         };
         output::either(json, &listed, Listed::line)
     })
@@ -102,8 +109,10 @@ fn check(scenarios: &[Scenario], others: &[Other]) -> Result<()> {
     for other in others {
         let known = other.rests_on.as_deref().is_none_or(|id| known.contains_key(id));
         ensure!(known, "claim {} rests on one that is not there", other.id);
-        let twice = other.rests_on.is_some() && !other.measured.is_empty();
-        ensure!(!twice, "claim {} rests on another one, and is measured by itself", other.id);
+        let ways =
+            [other.rests_on.is_some(), !other.measured.is_empty(), !other.shown_by.is_empty()];
+        let count = ways.into_iter().filter(|is_used| *is_used).count();
+        ensure!(count <= 1, "claim {} is judged in {count} ways", other.id);
     }
     Ok(())
 }

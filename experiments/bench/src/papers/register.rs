@@ -22,6 +22,9 @@ pub(crate) struct Other {
     /// What other benches measure of it.
     #[serde(default)]
     pub(crate) measured: Vec<Goals>,
+    /// Tests that fail where it is not so, as FILE::TEST: nothing of it is a number that a run could measure.
+    #[serde(default)]
+    pub(crate) shown_by: Vec<String>,
 }
 
 impl Other {
@@ -50,6 +53,18 @@ mod tests {
     use super::*;
     use crate::output::RESULTS;
     use std::path::Path;
+
+    #[test]
+    fn every_test_that_a_claim_names_is_there() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        for other in others().unwrap() {
+            for shown in &other.shown_by {
+                let (file, test) = shown.split_once("::").unwrap();
+                let text = std::fs::read_to_string(root.join(file)).unwrap();
+                assert!(text.contains(&format!("fn {test}(")), "{}: {shown}", other.id);
+            }
+        }
+    }
 
     /// A goal that a bench calls otherwise now would be "not measured" for ever.
     #[test]
