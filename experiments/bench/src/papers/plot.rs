@@ -41,12 +41,29 @@ pub(crate) struct Plot {
     /// Only rows whose value on an axis is here.
     #[serde(default)]
     pub(crate) at: BTreeMap<Axis, Span>,
+    /// An axis along which each value has a line of its own.
+    pub(crate) each: Option<Each>,
     /// Only these; all of them if empty.
     #[serde(default)]
     pub(crate) mechanisms: Vec<Mechanism>,
     /// Numbers of the paper, in the unit of the axis.
     #[serde(default)]
     pub(crate) paper: Vec<PaperPoint>,
+}
+
+/// Lines of one mechanism that differ on an axis.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Each {
+    pub(crate) axis: Axis,
+    /// What stands before the value in the legend.
+    pub(crate) says: String,
+}
+
+impl Each {
+    fn label(&self, row: &Row) -> Option<String> {
+        Some(format!(", {} {}", self.says, self.axis.of(&row.cell)?))
+    }
 }
 
 fn one() -> f64 {
@@ -132,7 +149,8 @@ impl Plot {
             let Some(x) = self.along.of(&row.cell) else { continue };
             let variant = row.cell.variant.as_ref().filter(|_| self.variant.is_none());
             let variant = variant.map_or(String::new(), |variant| format!(", {variant}"));
-            let label = format!("{}{variant}", row.cell.mechanism.label());
+            let each = self.each.as_ref().and_then(|each| each.label(row)).unwrap_or_default();
+            let label = format!("{}{variant}{each}", row.cell.mechanism.label());
             let [y, low, high] = [row.summary.median, row.summary.ci_low, row.summary.ci_high]
                 .map(|value| value * self.scale);
             let point = (x, y, low, high);
