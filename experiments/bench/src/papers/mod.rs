@@ -30,6 +30,7 @@ mod table;
 mod virtual_stream;
 
 pub(crate) use lockstep::requests_per_block;
+pub(crate) use plot::{Plot, Series};
 
 use crate::host;
 use crate::host::Environment;

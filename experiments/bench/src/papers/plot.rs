@@ -102,9 +102,11 @@ const PAPER_COLOUR: &str = "#666666";
 /// Pixels of the PNG for each unit of the SVG.
 const PNG_SCALE: f32 = 1.5;
 
-struct Series {
-    label: String,
-    points: Vec<(f64, f64, f64, f64)>,
+/// A line of a picture.
+pub(crate) struct Series {
+    pub(crate) label: String,
+    /// Where, the value, and its interval from and to.
+    pub(crate) points: Vec<(f64, f64, f64, f64)>,
 }
 
 impl Plot {
@@ -122,15 +124,37 @@ impl Plot {
             return Ok(None);
         }
         let stem = format!("{}-{}-{provider}", id.to_lowercase(), self.name);
-        let drawings = self.drawings(&series);
-        let layout = self.layout(provider, &drawings);
-        let scene = render_multiple(drawings, layout);
-        let svg = SvgBackend.render_scene(&scene);
-        write(&folder.join(format!("{stem}.svg")), svg.as_bytes())?;
-        let png = PngBackend::new().with_scale(PNG_SCALE).render_scene(&scene);
-        let png = png.map_err(|error| anyhow!("drawing {stem}.png: {error}"))?;
+        let title = format!("{} ({provider})", self.title);
+        let [svg, png] = self.draw_series(&title, &series, &[])?;
+        write(&folder.join(format!("{stem}.svg")), &svg)?;
         write(&folder.join(format!("{stem}.png")), &png)?;
         Ok(Some(stem))
+    }
+
+    /// Draws lines, as SVG and as PNG. Where there are names, they stand at 0, 1, 2 and so on of the axis in place of numbers.
+    pub(crate) fn draw_series(
+        &self,
+        title: &str,
+        series: &[Series],
+        names: &[String],
+    ) -> Result<[Vec<u8>; 2]> {
+        let drawings = self.drawings(series);
+        let mut layout = self.layout(&drawings).with_title(title);
+        if !names.is_empty() {
+            // Room for the names at both ends.
+            let most = names.len() as f64 - 0.5;
+            layout = layout.with_x_axis_min(-0.5).with_x_axis_max(most).with_x_tick_step(0.5);
+            let names = names.to_vec();
+            layout = layout.with_x_tick_format(TickFormat::Custom(Arc::new(move |value| {
+                let is_name = value >= 0.0 && value.fract() == 0.0;
+                let name = names.get(value as usize).filter(|_| is_name);
+                name.cloned().unwrap_or_default()
+            })));
+        }
+        let scene = render_multiple(drawings, layout);
+        let png = PngBackend::new().with_scale(PNG_SCALE).render_scene(&scene);
+        let png = png.map_err(|error| anyhow!("drawing {title}: {error}"))?;
+        Ok([SvgBackend.render_scene(&scene).into_bytes(), png])
     }
 
     fn series(&self, provider: Provider, rows: &[Row]) -> Vec<Series> {
@@ -196,11 +220,10 @@ impl Plot {
         drawings
     }
 
-    fn layout(&self, provider: Provider, drawings: &[Drawing]) -> Layout {
+    fn layout(&self, drawings: &[Drawing]) -> Layout {
         let mut layout = Layout::auto_from_plots(drawings)
             .with_width(860.0)
             .with_height(480.0)
-            .with_title(format!("{} ({provider})", self.title))
             .with_x_label(self.x.clone())
             .with_y_label(self.y.clone())
             .with_legend_position(LegendPosition::OutsideRightTop);

@@ -72,6 +72,33 @@ fn a_page_says_what_its_rows_say_and_what_was_missed_first() {
     assert!(said.contains("it.jsonl") && said.contains("line 4"), "{said}");
 }
 
+/// A picture follows from the rows, and a line of it that no row is of is named.
+#[test]
+fn a_page_has_pictures_of_its_rows() {
+    let folder = Folder::new("picture");
+    let picture = r#"
+[[part.picture]]
+along = "bytes"
+lines = [{ label = "all", at = { what = "speed", bytes = [64, 4096] } }]
+plot = { name = "speed", title = "Speed", metric = "per_s", y = "1/s", paper = [{ y = 2000.0, says = "2000" }] }
+"#;
+    fs::write(folder.0.join("page.toml"), format!("{SOURCE}{picture}")).unwrap();
+    fs::write(folder.0.join("it.jsonl"), ROWS).unwrap();
+    let name = folder.0.to_str().unwrap();
+    assert!(run(&["page", name]).status.success());
+    let page = fs::read_to_string(folder.0.join("README.md")).unwrap();
+    assert!(page.contains("![Speed](speed.svg) ([PNG](speed.png))"), "{page}");
+    let svg = fs::read_to_string(folder.0.join("speed.svg")).unwrap();
+    assert!(svg.contains("Speed") && svg.contains("all") && svg.contains("paper: 2000"), "{svg}");
+    assert!(run(&["page", "--check", name]).status.success());
+    fs::remove_file(folder.0.join("speed.png")).unwrap();
+    assert!(errors(&run(&["page", "--check", name])).contains("speed.png"));
+    let wrong = picture.replace("4096]", "4097], place = \"there\"");
+    fs::write(folder.0.join("page.toml"), format!("{SOURCE}{wrong}")).unwrap();
+    let said = errors(&run(&["page", name]));
+    assert!(said.contains("speed") && said.contains("all: no row"), "{said}");
+}
+
 /// Nobody has edited a page, or rows without their page.
 #[test]
 fn the_pages_of_this_repository_are_what_their_rows_give() {

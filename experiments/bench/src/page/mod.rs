@@ -3,11 +3,14 @@
 //! A folder has `page.toml`, the files of JSON lines that it names, as measurements print them, and the page that
 //! follows from these, `README.md`. The page of all experiments of the papers follows from such rows too, as far as other
 //! benches measure its claims.
+mod picture;
+
 use crate::csv::Fields;
 use crate::goal::OF_GOAL;
 use crate::output::RESULTS;
 use crate::{output, papers, table};
 use anyhow::{Context as _, Result, bail, ensure};
+use picture::Picture;
 use serde::Deserialize;
 use serde_json::Value;
 use std::fmt::Write as _;
@@ -51,6 +54,8 @@ struct Part {
     /// The fields that are shown; left out, all.
     #[serde(default)]
     fields: Vec<String>,
+    #[serde(default)]
+    picture: Vec<Picture>,
 }
 
 impl Part {
@@ -83,11 +88,11 @@ impl Row {
 pub(crate) fn run(options: &Options) -> Result<()> {
     let pages = if options.folders.is_empty() { all_pages()? } else { of(&options.folders)? };
     let mut stale = Vec::new();
-    for (path, text) in pages {
+    for (path, content) in pages {
         if !options.check {
-            fs::write(&path, text).with_context(|| path.display().to_string())?;
+            fs::write(&path, content).with_context(|| path.display().to_string())?;
             output::line(&path.display().to_string())?;
-        } else if fs::read_to_string(&path).ok().as_ref() != Some(&text) {
+        } else if !is_current(&path, &content) {
             stale.push(path.display().to_string());
         }
     }
@@ -99,16 +104,27 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Returns where each page belongs, and what it says.
-fn all_pages() -> Result<Vec<(PathBuf, String)>> {
+/// Returns whether a file is what its rows give. Pictures need only be there: how letters are drawn is up to the fonts of a
+/// machine.
+fn is_current(path: &Path, content: &[u8]) -> bool {
+    let is_text = path.extension().is_some_and(|extension| extension == "md");
+    if is_text { fs::read(path).is_ok_and(|found| found == content) } else { path.exists() }
+}
+
+/// A file that follows from rows: where it belongs, and what is in it.
+type File = (PathBuf, Vec<u8>);
+
+/// Returns all pages, and their pictures.
+fn all_pages() -> Result<Vec<File>> {
     let (mut pages, results) = (of(&all_folders()?)?, Path::new(RESULTS));
     let experiments = papers::Page::Papers;
-    pages.push((experiments.path(results), experiments.text(results)?));
+    pages.push((experiments.path(results), experiments.text(results)?.into_bytes()));
     Ok(pages)
 }
 
-fn of(folders: &[PathBuf]) -> Result<Vec<(PathBuf, String)>> {
-    folders.iter().map(|folder| Ok((folder.join(PAGE), write(folder)?))).collect()
+fn of(folders: &[PathBuf]) -> Result<Vec<File>> {
+    let files: Result<Vec<_>> = folders.iter().map(|folder| write(folder)).collect();
+    Ok(files?.into_iter().flatten().collect())
 }
 
 fn all_folders() -> Result<Vec<PathBuf>> {
@@ -124,8 +140,8 @@ fn all_folders() -> Result<Vec<PathBuf>> {
     Ok(folders)
 }
 
-/// Returns the page of a folder.
-fn write(folder: &Path) -> Result<String> {
+/// Returns the page of a folder, and its pictures.
+fn write(folder: &Path) -> Result<Vec<File>> {
     let read = |name: &Path| {
         let path = folder.join(name);
         fs::read_to_string(&path).with_context(|| path.display().to_string())
@@ -137,11 +153,20 @@ fn write(folder: &Path) -> Result<String> {
         page.title,
         page.about.trim()
     );
+    let mut files = Vec::new();
     for part in &page.part {
         let rows = parse(&read(&part.rows)?).with_context(|| part.rows.display().to_string())?;
         write_part(&mut text, part, &rows)?;
+        for picture in &part.picture {
+            let [svg, png] = picture.draw(&rows)?;
+            let (stem, title) = picture.name();
+            write!(text, "\n![{title}]({stem}.svg) ([PNG]({stem}.png))\n")?;
+            files.push((folder.join(format!("{stem}.svg")), svg));
+            files.push((folder.join(format!("{stem}.png")), png));
+        }
     }
-    Ok(text)
+    files.push((folder.join(PAGE), text.into_bytes()));
+    Ok(files)
 }
 
 fn parse(text: &str) -> Result<Vec<Row>> {
