@@ -3,10 +3,6 @@ use crate::stats::decimals;
 use serde::Serialize;
 use std::fmt;
 
-/// Fields of a goal that are no part of where it was measured.
-pub(crate) const OF_GOAL: [&str; 8] =
-    ["what", "goal", "ratio", "value", "limit", "held", "disturbed", "why_not"];
-
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Goal<P> {
     /// Always `goal`, so that a reader of the lines can tell.

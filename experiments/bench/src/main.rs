@@ -46,6 +46,7 @@ mod grid;
 mod hop;
 mod host;
 mod job;
+mod kept;
 mod kv;
 mod link;
 mod long;

@@ -24,6 +24,11 @@ const GRACE_SECONDS: u32 = 5;
 #[error("passed its limit of {} s", .0.as_secs())]
 pub(crate) struct PassedLimit(Duration);
 
+/// Returns the order in which so many take their turns in a run: who begins has what the one before left in the caches.
+pub(crate) fn turns(run: usize, count: usize) -> impl Iterator<Item = usize> {
+    (0..count).map(move |turn| (run + turn) % count)
+}
+
 /// Measures in two fresh processes, which are killed when that takes longer than `limit`.
 pub(crate) fn run(job: &Job, limit: Option<Duration>) -> Result<Outcome> {
     let mut pair = Pair::start(job, limit)?;

@@ -288,10 +288,8 @@ fn compare(options: &Options, runs: usize) -> Result<(Row, f64, Vec<Row>)> {
             p99.push(found.p99_ns);
         }
         for cell in &mut cells {
-            // Who begins has what the one before left in the caches.
-            for turn in 0..RIVALS.len() {
-                cell.measure((run + turn) % RIVALS.len())
-                    .with_context(|| format!("{:?}", cell.work))?;
+            for at in pair::turns(run, RIVALS.len()) {
+                cell.measure(at).with_context(|| format!("{:?}", cell.work))?;
             }
         }
     }

@@ -5,6 +5,7 @@ use super::{Options, in_place};
 use crate::agent::Network;
 use crate::goal::{Goal, Limit};
 use crate::hop::Hop;
+use crate::pair;
 use crate::stats::decimals;
 use anyhow::{Context as _, Result, ensure};
 use catchment_kv::Sided;
@@ -32,9 +33,7 @@ pub(super) fn measure(options: &Options) -> Result<(Vec<Row>, Vec<Goal<Spot>>)> 
     let options = Options { clients: CLIENTS, ..options.clone() };
     let mut found = RIVALS.map(|_| Vec::new());
     for run in 0..RUNS {
-        // Who begins has what the one before left in the caches.
-        for turn in 0..RIVALS.len() {
-            let at = (run + turn) % RIVALS.len();
+        for at in pair::turns(run, RIVALS.len()) {
             let (mode, path) = RIVALS[at];
             let place = (mode, path, Sided::One);
             let row = in_place(&options, ("paper-95-5", load), place, network);

@@ -91,19 +91,8 @@ pub(super) struct Found {
     pub(super) fault: Option<String>,
 }
 
-/// Runs one load on a fresh store: over a network clients are at its left end, the store at its right.
+/// Runs one load on a fresh store: over a network the store is at its right end; the caller is at its left.
 pub(super) fn measure(
-    load: Load,
-    clients: u32,
-    seconds: f64,
-    (path, agents): (Path, Option<[&str; 2]>),
-    (network, sided): (Network<'_>, Sided),
-) -> Result<Found> {
-    let measure = || measure_here(load, clients, seconds, (path, agents), (network, sided));
-    network.0.map_or_else(measure, |hop| hop.left.0.run(measure)?)
-}
-
-fn measure_here(
     load: Load,
     clients: u32,
     seconds: f64,

@@ -165,6 +165,8 @@ fn in_place(
     };
     let agents = agent.as_ref().map(|agent| [agent.name(), agent.name_of_targets()]);
     let (clients, seconds) = (options.clients, options.seconds());
-    let found = measure(load, clients, seconds, (path, agents), (network, sided))?;
+    let measure = || measure(load, clients, seconds, (path, agents), (network, sided));
+    // Clients are at the left end.
+    let found = network.0.map_or_else(measure, |hop| hop.left.0.run(measure)?)?;
     Ok(Row::new(name, (mode, path.name(network), sided), clients, load, found))
 }

@@ -5,11 +5,10 @@
 //! benches measure its claims.
 mod picture;
 
-use crate::csv::Fields;
-use crate::goal::OF_GOAL;
+use crate::kept::Row;
 use crate::output::RESULTS;
-use crate::{output, papers, table};
-use anyhow::{Context as _, Result, bail, ensure};
+use crate::{kept, output, papers, table};
+use anyhow::{Context as _, Result, ensure};
 use picture::Picture;
 use serde::Deserialize;
 use serde_json::Value;
@@ -63,25 +62,6 @@ impl Part {
     fn shows(&self, name: &str) -> bool {
         let is_in = |list: &[String]| list.iter().any(|field| field == name);
         !is_in(&self.split) && (self.fields.is_empty() || is_in(&self.fields))
-    }
-}
-
-/// A row, its fields in the order in which they were printed.
-#[derive(Debug, Deserialize)]
-#[serde(transparent)]
-struct Row(Fields);
-
-impl Row {
-    fn get(&self, name: &str) -> &Value {
-        self.0.0.iter().find(|(field, _)| field == name).map_or(&Value::Null, |(_, value)| value)
-    }
-
-    fn what(&self) -> &str {
-        self.get("what").as_str().unwrap_or_default()
-    }
-
-    fn names(&self) -> impl Iterator<Item = &str> {
-        self.0.0.iter().map(|(name, _)| name.as_str())
     }
 }
 
@@ -142,12 +122,9 @@ fn all_folders() -> Result<Vec<PathBuf>> {
 
 /// Returns the page of a folder, and its pictures.
 fn write(folder: &Path) -> Result<Vec<File>> {
-    let read = |name: &Path| {
-        let path = folder.join(name);
-        fs::read_to_string(&path).with_context(|| path.display().to_string())
-    };
-    let page: Page = toml::from_str(&read(Path::new(SOURCE))?)
-        .with_context(|| folder.join(SOURCE).display().to_string())?;
+    let source = folder.join(SOURCE);
+    let text = fs::read_to_string(&source).with_context(|| source.display().to_string())?;
+    let page: Page = toml::from_str(&text).with_context(|| source.display().to_string())?;
     let mut text = format!(
         "# {}\n\nWritten by `cargo xtask bench page` out of the rows in this folder. Do not edit.\n\n{}\n",
         page.title,
@@ -155,7 +132,7 @@ fn write(folder: &Path) -> Result<Vec<File>> {
     );
     let mut files = Vec::new();
     for part in &page.part {
-        let rows = parse(&read(&part.rows)?).with_context(|| part.rows.display().to_string())?;
+        let rows = kept::read(&folder.join(&part.rows))?;
         write_part(&mut text, part, &rows)?;
         for picture in &part.picture {
             let [svg, png] = picture.draw(&rows)?;
@@ -169,17 +146,6 @@ fn write(folder: &Path) -> Result<Vec<File>> {
     Ok(files)
 }
 
-fn parse(text: &str) -> Result<Vec<Row>> {
-    let rows = text.lines().enumerate().map(|(at, line)| {
-        let row: Row = serde_json::from_str(line).with_context(|| format!("line {}", at + 1))?;
-        if row.what().is_empty() {
-            bail!("line {} has no `what`", at + 1);
-        }
-        Ok(row)
-    });
-    rows.collect()
-}
-
 fn write_part(page: &mut String, part: &Part, rows: &[Row]) -> Result<()> {
     write!(
         page,
@@ -190,7 +156,7 @@ fn write_part(page: &mut String, part: &Part, rows: &[Row]) -> Result<()> {
     )?;
     for run in rows.iter().filter(|row| row.what() == "run") {
         let mut said = Vec::new();
-        for (name, value) in run.0.0.iter().filter(|(name, _)| name != "what") {
+        for (name, value) in run.fields().filter(|(name, _)| *name != "what") {
             say(name, value, &mut said);
         }
         write!(page, "\n{}.\n", said.join(", "))?;
@@ -239,13 +205,8 @@ fn write_goals(page: &mut String, rows: &[Row]) -> Result<()> {
     for (held, verdict) in order {
         for goal in goals().filter(|goal| *goal.get("held") == held) {
             let mut place = Vec::new();
-            for (name, value) in
-                goal.0.0.iter().filter(|(name, _)| !OF_GOAL.contains(&name.as_str()))
-            {
-                say(name, value, &mut place);
-            }
-            let reached = [goal.get("ratio"), goal.get("value")];
-            let reached = reached.into_iter().find(|value| !value.is_null());
+            goal.place().for_each(|(name, value)| say(name, value, &mut place));
+            let reached = goal.reached();
             let disturbed = goal.get("disturbed") == &Value::Bool(true);
             lines.push(vec![
                 cell(goal.get("goal")),

@@ -1,5 +1,5 @@
 //! Pictures of rows that lie beside a page.
-use super::Row;
+use crate::kept::Row;
 use crate::papers::{Plot, Series};
 use anyhow::{Context as _, Result, ensure};
 use serde::Deserialize;
@@ -26,23 +26,6 @@ struct Line {
     at: Map<String, Value>,
 }
 
-impl Line {
-    fn fits(&self, row: &Row) -> bool {
-        self.at.iter().all(|(name, wanted)| {
-            let all = wanted.as_array().map_or(std::slice::from_ref(wanted), Vec::as_slice);
-            all.iter().any(|one| is_same(one, row.get(name)))
-        })
-    }
-}
-
-/// A number is the same whether it is written with a point or without.
-fn is_same(one: &Value, other: &Value) -> bool {
-    match (one.as_f64(), other.as_f64()) {
-        (Some(one), Some(other)) => one == other,
-        _ => one == other,
-    }
-}
-
 impl Picture {
     /// Returns the stem of its files, and what stands beside it.
     pub(super) fn name(&self) -> (&str, &str) {
@@ -61,7 +44,7 @@ impl Picture {
 
     fn series(&self, line: &Line, rows: &[Row]) -> Result<Series> {
         let mut points = Vec::new();
-        for row in rows.iter().filter(|row| row.what() != "goal" && line.fits(row)) {
+        for row in rows.iter().filter(|row| row.what() != "goal" && row.fits(&line.at)) {
             let x = row.get(&self.along);
             let x = match self.names.iter().position(|name| x.as_str() == Some(name)) {
                 Some(place) => Some(place as f64),

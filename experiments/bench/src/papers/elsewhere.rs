@@ -1,12 +1,12 @@
 //! Claims that other benches measure: goals of the rows that are kept in `docs/results`.
 use super::claim::{NOT_MEASURED, Verdict};
-use crate::goal::OF_GOAL;
+use crate::kept::{self, Row};
 use crate::output::RESULTS;
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use serde::Deserialize;
 use serde_json::{Map, Value};
+use std::fmt;
 use std::path::{Path, PathBuf};
-use std::{fmt, fs};
 
 /// Goals of the rows of one file, by their text.
 #[derive(Debug, Clone, Deserialize)]
@@ -43,7 +43,7 @@ impl Goals {
     /// Returns all that fit, as the last run left them: none, one, or one for each place.
     ///
     /// # Errors
-    /// A line of the file is not JSON. A file that is not there has nothing.
+    /// A line of the file is no row. A file that is not there has nothing.
     pub(super) fn measured(&self) -> Result<Vec<Measured>> {
         self.measured_in(Path::new(RESULTS))
     }
@@ -53,39 +53,27 @@ impl Goals {
         if !path.exists() {
             return Ok(Vec::new());
         }
-        let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
-        let mut found = Vec::new();
-        for (number, line) in text.lines().enumerate() {
-            let row: Map<String, Value> = serde_json::from_str(line)
-                .with_context(|| format!("{}, line {}", path.display(), number + 1))?;
-            let fits = row.get("goal").is_some_and(|goal| *goal == *self.goal)
-                && self.at.iter().all(|(name, value)| row.get(name) == Some(value));
-            if fits {
-                found.push(self.judge(&row));
-            }
-        }
-        Ok(found)
+        let rows = kept::read(&path)?;
+        let fits = |row: &&Row| *row.get("goal") == *self.goal && row.fits(&self.at);
+        Ok(rows.iter().filter(fits).map(|row| self.judge(row)).collect())
     }
 
-    fn judge(&self, row: &Map<String, Value>) -> Measured {
-        let places = row.iter().filter(|(name, value)| {
-            !OF_GOAL.contains(&name.as_str()) && !self.at.contains_key(*name) && !value.is_null()
-        });
+    fn judge(&self, row: &Row) -> Measured {
+        let places =
+            row.place().filter(|(name, value)| !self.at.contains_key(*name) && !value.is_null());
         let places: Vec<String> = places.map(|(name, value)| format!("{name} {value}")).collect();
         let place = places.join(", ").replace('"', "");
         let page = self.page();
-        let said = row.get("why_not").and_then(Value::as_str).unwrap_or(NOT_MEASURED);
-        let number = |name: &str| row.get(name).and_then(Value::as_f64);
-        let verdict = match (number("ratio").or_else(|| number("value")), row.get("held")) {
-            (Some(ratio), Some(Value::Bool(held))) => Verdict {
+        let verdict = match (row.reached().and_then(Value::as_f64), row.get("held")) {
+            (Some(ratio), Value::Bool(held)) => Verdict {
                 measured: Some(ratio),
                 held: Some(*held),
-                disturbed: row.get("disturbed").and_then(Value::as_bool),
+                disturbed: row.get("disturbed").as_bool(),
                 unit: Some("1".to_owned()),
                 why_not: (!held).then(|| format!("{ratio} at {place}; {RESULTS}/{page} says why")),
                 ..Verdict::default()
             },
-            _ => Verdict::missing(said.to_owned()),
+            _ => Verdict::missing(row.get("why_not").as_str().unwrap_or(NOT_MEASURED).to_owned()),
         };
         Measured { must: self.goal.clone(), place, page, verdict }
     }
@@ -99,6 +87,7 @@ impl Goals {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     #[test]
     fn goals_are_found_by_text_and_place() {

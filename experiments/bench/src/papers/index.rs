@@ -1,6 +1,6 @@
 //! What a reader sees of all experiments: the table or the lines at the end of a run, and the page that leads to
 //! theirs.
-use super::claim::{Changed, NOT_MEASURED, Verdict};
+use super::claim::{NOT_MEASURED, Verdict};
 use super::elsewhere::Measured;
 use super::register::Other;
 use super::results::{Judged, Kept, file, replace};
@@ -106,12 +106,7 @@ fn measured_elsewhere(page: &mut String, others: &[Other]) -> Result<()> {
             )?;
         }
     }
-    for other in changed {
-        for Changed { commit, date, was, why } in &other.changed {
-            writeln!(page, "\n{} was \"{was}\" until {date} ({commit}): {why}.", other.id)?;
-        }
-    }
-    Ok(())
+    changed.into_iter().try_for_each(|other| page::changed(page, &other.id, &other.changed))
 }
 
 /// Lists what tests show.

@@ -174,11 +174,13 @@ fn notes(page: &mut String, one: &Done) -> Result<()> {
 
 /// Says what claims were before, so that nobody takes the newest form for the first.
 fn changes(page: &mut String, one: &Done) -> Result<()> {
-    for claim in &one.scenario.claims {
-        for Changed { commit, date, was, why } in &claim.changed {
-            let id = &claim.id;
-            writeln!(page, "\n{id} was \"{was}\" until {date} ({commit}): {why}.")?;
-        }
+    one.scenario.claims.iter().try_for_each(|claim| changed(page, &claim.id, &claim.changed))
+}
+
+/// Says what one claim was before.
+pub(super) fn changed(page: &mut String, id: &str, all: &[Changed]) -> Result<()> {
+    for Changed { commit, date, was, why } in all {
+        writeln!(page, "\n{id} was \"{was}\" until {date} ({commit}): {why}.")?;
     }
     Ok(())
 }

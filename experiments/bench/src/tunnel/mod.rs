@@ -11,7 +11,7 @@ mod shaped;
 use crate::goal::Goal;
 use crate::hop::Hop;
 use crate::host::Environment;
-use crate::output;
+use crate::{output, pair};
 use anyhow::{Context as _, Result, ensure};
 use catchment_channel::Mode;
 use catchment_netns::VethPair;
@@ -148,10 +148,9 @@ fn rivals(setting: Setting<'_>, modes: &[Mode]) -> Result<Vec<Rival>> {
     Ok(rivals)
 }
 
-/// Returns the rivals in the turns of a run: who begins has what the one before left in the caches.
+/// Returns the rivals in the turns of a run.
 fn turns(run: usize, rivals: &[Rival]) -> impl Iterator<Item = (usize, &Rival)> {
-    let first = run % rivals.len().max(1);
-    rivals.iter().enumerate().cycle().skip(first).take(rivals.len())
+    pair::turns(run, rivals.len()).map(|at| (at, &rivals[at]))
 }
 
 /// Measures the cells without a shaped line in turn, run by run.

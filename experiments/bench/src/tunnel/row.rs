@@ -143,6 +143,11 @@ impl Row {
         }
     }
 
+    /// Returns the row of another, measured in the same place.
+    fn beside<'r>(&self, what: What, rows: &'r [Self]) -> Option<&'r Self> {
+        rows.iter().find(|one| one.what == what && one.place.is_beside(&self.place))
+    }
+
     /// Returns it as a line for a person.
     pub(super) fn line(&self) -> String {
         let or_dash = |value: Option<f64>| value.map_or("-".to_owned(), |value| value.to_string());
@@ -169,7 +174,7 @@ pub(super) fn goals(rows: &[Row]) -> Vec<Goal<Place>> {
 }
 
 fn goals_of(row: &Row, rows: &[Row]) -> Vec<Goal<Place>> {
-    let beside = |what| rows.iter().find(|one| one.what == what && one.place.is_beside(&row.place));
+    let beside = |what| row.beside(what, rows);
     let who = match row.what {
         What::TunnelRaw => "tunnel-raw",
         What::TunnelDrum => "tunnel-drum",
@@ -222,8 +227,7 @@ fn goals_of(row: &Row, rows: &[Row]) -> Vec<Goal<Place>> {
 
 /// Returns the median by that of tunnel-raw in the same place.
 fn part_of_raw(row: &Row, rows: &[Row]) -> Option<f64> {
-    let is_raw = |one: &&Row| one.what == What::TunnelRaw && one.place.is_beside(&row.place);
-    Some(row.latency_us_p50 / rows.iter().find(is_raw)?.latency_us_p50)
+    Some(row.latency_us_p50 / row.beside(What::TunnelRaw, rows)?.latency_us_p50)
 }
 
 /// Returns how many times as fast the simplest request is as over tunnel-raw, by the same of the command that gains least;
