@@ -5,7 +5,7 @@
 //! | | |
 //! |---|---|
 //! | `rows`, `report`, `run`, `measure` | the fields of each row, the machine, how far iterations are from an optimum |
-//! | `solve`, `loss`, `warm`, `topk`, `speed`, `scale` | one kind of row each |
+//! | `solve`, `course`, `loss`, `warm`, `topk`, `speed`, `scale` | one kind of row each |
 //! | `literal`, `subgradient` | the paper's forms, with `price`; the product does not depend on them |
 #![forbid(unsafe_code)]
 use anyhow::Result;
@@ -14,6 +14,7 @@ use serde::Serialize;
 use std::io::Write;
 use std::path::PathBuf;
 
+mod course;
 /// Problems are drawn as the tests draw them.
 #[path = "../../../crates/control/tests/drum/family/mod.rs"]
 mod family;
@@ -61,6 +62,7 @@ struct Options {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Kind {
     Solve,
+    Course,
     Loss,
     Warm,
     Topk,
@@ -105,6 +107,9 @@ fn main() -> Result<()> {
     }
     if options.instances.is_some() {
         return Ok(());
+    }
+    if wanted(Kind::Course) {
+        course::run(&output)?;
     }
     if wanted(Kind::Loss) {
         loss::run(&output)?;

@@ -7,7 +7,7 @@ use catchment_control::drum::{Coupling, Fitter, Problem, rate_at};
 
 const LONGEST: usize = 1000;
 /// The paper's step, over the root of the iteration.
-const STEP: f64 = 1e-3;
+pub(crate) const STEP: f64 = 1e-3;
 
 /// Runs the paper's step, and the best of a sweep.
 pub(crate) fn run(
@@ -30,20 +30,25 @@ pub(crate) fn run(
     };
     let (trace, objective) = ascend(problem, reference, STEP)?;
     write("subgradient", &trace, objective)?;
-    let mut best: Option<(usize, Trace, f64)> = None;
-    for power in -6..=8 {
-        let (trace, objective) = ascend(problem, reference, 10.0_f64.powf(0.5 * f64::from(power)))?;
-        let took = trace.iterations().unwrap_or(usize::MAX);
-        let better = |best: &(usize, Trace, f64)| (took, best.2) < (best.0, objective);
-        if best.as_ref().is_none_or(better) {
-            best = Some((took, trace, objective));
-        }
-    }
-    let Some((_, trace, objective)) = best else { return Ok(()) };
+    let (trace, objective) = sweep(problem, reference)?;
     write("subgradient-best", &trace, objective)
 }
 
-fn ascend(problem: &Problem, reference: &Reference, step: f64) -> Result<(Trace, f64)> {
+/// Runs steps from 1e-3 to 1e4, and returns the run that arrives first, or comes nearest.
+pub(crate) fn sweep(problem: &Problem, reference: &Reference) -> Result<(Trace, f64)> {
+    let mut best = ascend(problem, reference, 1e-3)?;
+    for power in -5..=8 {
+        let next = ascend(problem, reference, 10.0_f64.powf(0.5 * f64::from(power)))?;
+        let took = |run: &(Trace, f64)| run.0.iterations().unwrap_or(usize::MAX);
+        if (took(&next), best.1) < (took(&best), next.1) {
+            best = next;
+        }
+    }
+    Ok(best)
+}
+
+/// Returns how the iterations with a step went, and the objective at their end.
+pub(crate) fn ascend(problem: &Problem, reference: &Reference, step: f64) -> Result<(Trace, f64)> {
     let count = problem.weights.len();
     let mut fitter = Fitter::new(problem)?;
     let mut trace = Trace::default();

@@ -55,6 +55,9 @@ struct Part {
     fields: Vec<String>,
     #[serde(default)]
     picture: Vec<Picture>,
+    /// Rows that make lines of pictures have no table.
+    #[serde(default)]
+    only_pictures: bool,
 }
 
 impl Part {
@@ -162,6 +165,9 @@ fn write_part(page: &mut String, part: &Part, rows: &[Row]) -> Result<()> {
         write!(page, "\n{}.\n", said.join(", "))?;
     }
     write_goals(page, rows)?;
+    if part.only_pictures {
+        return Ok(());
+    }
     for (title, group) in split(part, rows) {
         if !title.is_empty() {
             write!(page, "\n### {title}\n")?;

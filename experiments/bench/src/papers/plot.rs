@@ -257,6 +257,7 @@ fn tick(value: f64) -> String {
         v if v >= 1e9 => format!("{} G", rounded(value / 1e9)),
         v if v >= 1e6 => format!("{} M", rounded(value / 1e6)),
         v if v >= 1e3 => format!("{} k", rounded(value / 1e3)),
+        v if v > 0.0 && v < 1e-4 => format!("{value:e}"),
         _ => rounded(value),
     }
 }
