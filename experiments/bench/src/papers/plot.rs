@@ -257,7 +257,8 @@ fn tick(value: f64) -> String {
         v if v >= 1e9 => format!("{} G", rounded(value / 1e9)),
         v if v >= 1e6 => format!("{} M", rounded(value / 1e6)),
         v if v >= 1e3 => format!("{} k", rounded(value / 1e3)),
-        v if v > 0.0 && v < 1e-4 => format!("{value:e}"),
+        // Less is what is left of 0 where ticks are added up.
+        v if (1e-12..1e-3).contains(&v) => format!("{value:.1e}").replace(".0e", "e"),
         _ => rounded(value),
     }
 }
