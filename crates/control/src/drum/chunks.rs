@@ -5,8 +5,9 @@
 //! belongs to a sender and to its edge in a slot has the same index: loops over slots are loops over whole slices.
 use std::ops::Range;
 
-/// Senders of a chunk at most: what belongs to their edges fits into the nearest cache.
-pub(super) const CHUNK: usize = 256;
+/// Senders of a chunk at most. With fewer the streams of edges begin anew more often than memory likes; with more, what belongs
+/// to them leaves the second-level cache.
+pub(super) const CHUNK: usize = 1024;
 
 /// Where chunks begin, and how wide their slots are.
 #[derive(Clone, Debug)]

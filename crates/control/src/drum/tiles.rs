@@ -10,6 +10,9 @@ const TILE: usize = 16_384;
 /// A tile has at least so many of each host, a cache line of `f32`: shorter pieces cost more to copy than a larger tile.
 const NARROWEST: usize = 16;
 
+/// Of every so many places it is known in which piece they are.
+const MARK: usize = 32;
+
 /// Pieces that stand together in both orders, in the sequence of one of them.
 #[derive(Clone, Debug)]
 struct Pieces {
@@ -17,16 +20,21 @@ struct Pieces {
     here: Vec<u32>,
     /// Where each begins in the other order.
     there: Vec<u32>,
+    /// The piece of every [`MARK`]th place here.
+    marks: Vec<u32>,
 }
 
 impl Pieces {
     /// `order` has, for each place here, its place in the other order.
     fn new(order: &[u32]) -> Self {
-        let mut pieces = Self { here: Vec::new(), there: Vec::new() };
+        let mut pieces = Self { here: Vec::new(), there: Vec::new(), marks: Vec::new() };
         for (here, there) in order.iter().enumerate() {
             if here == 0 || order[here - 1] + 1 != *there {
                 pieces.here.push(here as u32);
                 pieces.there.push(*there);
+            }
+            if here.is_multiple_of(MARK) {
+                pieces.marks.push(pieces.there.len() as u32 - 1);
             }
         }
         pieces.here.push(order.len() as u32);
@@ -36,8 +44,12 @@ impl Pieces {
     /// The pieces in a range of places: for each its length, and where it begins in the other order.
     #[inline(always)]
     fn within(&self, range: Range<usize>) -> impl Iterator<Item = (usize, usize)> + '_ {
-        let mut piece = self.here.partition_point(|begin| *begin as usize <= range.start);
         let mut at = range.start;
+        let mut piece = self.marks.get(at / MARK).map_or(0, |piece| *piece as usize);
+        // The one that ends beyond the place.
+        while self.here.get(piece).is_some_and(|begin| *begin as usize <= at) {
+            piece += 1;
+        }
         std::iter::from_fn(move || {
             (at < range.end).then(|| {
                 let end = (self.here[piece] as usize).min(range.end);
