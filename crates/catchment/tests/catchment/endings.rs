@@ -126,6 +126,19 @@ fn a_sink_that_panics_costs_one_frame_and_no_thread() {
     assert_eq!(totals.ledger().check("cam", "collector"), Ok(()));
 }
 
+/// Operators watch reconnects: a source that goes away on purpose has none.
+#[test]
+fn a_source_that_is_dropped_has_not_reconnected() {
+    let collector = collector().on_frame(|_: Frame| ()).start().unwrap();
+    let source = source(&collector, "cam");
+    send(&source, "cam", 3);
+    wait_until("the frames", || collector.metrics().snapshot().totals.frames_received == 3);
+    let metrics = Arc::clone(source.metrics());
+    drop(source);
+    assert_eq!(metrics.snapshot().reconnects, 0);
+    collector.stop();
+}
+
 /// The source comes back while its old session still delivers: nothing comes twice.
 #[test]
 fn a_source_that_comes_back_waits_until_its_old_frames_are_delivered() {

@@ -156,10 +156,15 @@ impl Control {
             if self.shared.life.is_finished() {
                 return;
             }
+            // Its end is the source's own, not a break.
+            let is_dropped = self.shared.life.is_stopped();
             let Setback { was_ready, reason, pause, lesson } = match attempt {
                 Ok(setback) => setback,
                 Err(error) => return self.shared.life.end(error),
             };
+            if is_dropped {
+                return self.shared.life.connect_failed(reason);
+            }
             had_session |= was_ready;
             if was_ready {
                 failures = 0;
