@@ -2,7 +2,7 @@
 //! theirs.
 use super::claim::{NOT_MEASURED, Verdict};
 use super::elsewhere::Measured;
-use super::register::Other;
+use super::register::{JudgedBy, Other};
 use super::results::{Judged, Kept, file, replace};
 use super::scenario::Scenario;
 use super::{Page, page};
@@ -86,12 +86,14 @@ fn index(which: Page, all: &[(&Scenario, Option<Kept>)], others: &[Other]) -> Re
 
 /// Lists what other benches measured.
 fn measured_elsewhere(page: &mut String, others: &[Other]) -> Result<()> {
-    let mut others = others.iter().filter(|other| !other.measured.is_empty()).peekable();
+    let is_measured =
+        |other: &&Other| matches!(other.judged_by, JudgedBy::Goals(_) | JudgedBy::Rows(_));
+    let mut others = others.iter().filter(is_measured).peekable();
     let changed = others.clone();
     if others.peek().is_none() {
         return Ok(());
     }
-    page.push_str("\n## Measured by other benches\n\nGoals of their last runs, a line for each place where one was measured.\n\n");
+    page.push_str("\n## Measured by other benches\n\nGoals of their last runs, a line for each place where one was measured; and of the rules of honest numbers the part of the rows above that keeps them.\n\n");
     page.push_str("| | claim | must be | measured | held | rows |\n|---|---|---|---|---|---|\n");
     for other in others {
         let Other { id, claim, .. } = other;
@@ -111,22 +113,21 @@ fn measured_elsewhere(page: &mut String, others: &[Other]) -> Result<()> {
 
 /// Lists what tests show.
 fn shown(page: &mut String, others: &[Other]) -> Result<()> {
-    let mut others = others.iter().filter(|other| !other.shown_by.is_empty()).peekable();
+    let mut others = others.iter().filter(|other| !other.tests().is_empty()).peekable();
     if others.peek().is_none() {
         return Ok(());
     }
     page.push_str("\n## Shown by tests\n\n| | claim | test |\n|---|---|---|\n");
-    others.try_for_each(|Other { id, claim, shown_by, .. }| {
-        writeln!(page, "| {id} | {claim} | `{}` |", shown_by.join("`, `"))
+    others.try_for_each(|other| {
+        let Other { id, claim, .. } = other;
+        writeln!(page, "| {id} | {claim} | `{}` |", other.tests().join("`, `"))
     })?;
     Ok(())
 }
 
 /// Lists what was promised and nothing measures.
 fn unmeasured(page: &mut String, others: &[Other]) -> Result<()> {
-    let is_missing = |other: &&Other| {
-        other.rests_on.is_none() && other.measured.is_empty() && other.shown_by.is_empty()
-    };
+    let is_missing = |other: &&Other| matches!(other.judged_by, JudgedBy::Nothing);
     let mut others = others.iter().filter(is_missing).peekable();
     if others.peek().is_none() {
         return Ok(());
@@ -163,14 +164,14 @@ pub(super) fn print(judged: &[Judged], others: &[Other], json: bool) -> Result<(
     }
     judged.iter().try_for_each(output::json)?;
     for other in others {
-        let rests_on = other.rests_on.as_ref().map(|id| format!("as {id}"));
-        let same = judged.iter().filter(|judged| Some(&judged.id) == other.rests_on.as_ref());
+        let rests_on = other.rests_on().map(|id| format!("as {id}"));
+        let same = judged.iter().filter(|judged| Some(&*judged.id) == other.rests_on());
         let same = same.map(|one| (one.provider, rests_on.clone(), one.verdict.clone()));
         let elsewhere = other.measured_elsewhere()?.into_iter();
         let elsewhere = elsewhere.map(|one| (None, Some(one.must), one.verdict));
         let mut all: Vec<_> = same.chain(elsewhere).collect();
         if all.is_empty() {
-            let why_not = match &other.shown_by[..] {
+            let why_not = match other.tests() {
                 [] => NOT_MEASURED.to_owned(),
                 tests => format!("no number: shown by {}", tests.join(", ")),
             };

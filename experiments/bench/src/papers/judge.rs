@@ -106,3 +106,43 @@ fn is_disturbed(points: &[Point<'_>]) -> Option<bool> {
     }
     known
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::record::Cell;
+    use super::super::virtual_stream::conditions;
+    use super::*;
+
+    /// A rival that is faster over another provider is no rival.
+    #[test]
+    fn h10_no_ratio_is_of_two_providers() {
+        let claim: Claim = toml::from_str(
+            r#"
+            id = "E0.1"
+            registered = { commit = "0", date = "2026-11-30" }
+            claim = "ahead"
+            providers = ["shm", "roce"]
+            metric = "blocks_per_s"
+            mechanism = "sb"
+            over = "sw-fair"
+            at_least = 1
+            "#,
+        )
+        .unwrap();
+        let row = |provider, mechanism, value| {
+            let cell = Cell::new(provider, mechanism, 64, 3);
+            Row::new("E0", &cell, ("blocks_per_s", "/s"), vec![value], &conditions(None, None))
+        };
+        let mut rows = vec![
+            row(Provider::Shm, Mechanism::Sb, 6.0),
+            row(Provider::Roce, Mechanism::SwFair, 12.0),
+        ];
+        for provider in [Provider::Shm, Provider::Roce] {
+            let verdict = claim.judge(provider, &rows);
+            assert_eq!((verdict.measured, verdict.held), (None, None), "{provider}");
+        }
+        rows.push(row(Provider::Shm, Mechanism::SwFair, 3.0));
+        let verdict = claim.judge(Provider::Shm, &rows);
+        assert_eq!((verdict.measured, verdict.held), (Some(2.0), Some(true)));
+    }
+}

@@ -1,6 +1,6 @@
 //! Every claim that is registered, measured or not, as `--list` prints it.
 use super::claim::{Changed, Registered};
-use super::register::{Other, others};
+use super::register::{JudgedBy, Other, others};
 use super::scenario::Scenario;
 use crate::output;
 use anyhow::{Result, ensure};
@@ -19,7 +19,7 @@ struct Listed<'a> {
     registered: &'a Registered,
     changed: &'a [Changed],
     rests_on: Option<&'a str>,
-    /// Goals of other benches that it is judged by.
+    /// Goals of other benches that it is judged by, or rows of the scenarios that all keep it.
     measured_by: Vec<String>,
     /// Tests that show it.
     shown_by: &'a [String],
@@ -78,6 +78,11 @@ pub(super) fn list(scenarios: &[Scenario], json: bool) -> Result<()> {
         }
     }
     others.iter().try_for_each(|other| {
+        let measured_by = match &other.judged_by {
+            JudgedBy::Goals(goals) => goals.iter().map(ToString::to_string).collect(),
+            JudgedBy::Rows(rule) => vec![rule.must().to_owned()],
+            JudgedBy::Nothing | JudgedBy::Claim(_) | JudgedBy::Tests(_) => Vec::new(),
+        };
         let listed = Listed {
             id: &other.id,
             experiment: &other.experiment,
@@ -86,15 +91,15 @@ pub(super) fn list(scenarios: &[Scenario], json: bool) -> Result<()> {
             must: None,
             registered: &other.registered,
             changed: &other.changed,
-            rests_on: other.rests_on.as_deref(),
-            measured_by: other.measured.iter().map(ToString::to_string).collect(),
-            shown_by: &other.shown_by,
+            rests_on: other.rests_on(),
+            measured_by,
+            shown_by: other.tests(),
         };
         output::either(json, &listed, Listed::line)
     })
 }
 
-/// Finds ids that are not one claim's, days and commits that are none, and claims that are judged by two things.
+/// Finds ids that are not one claim's, days and commits that are none, and claims that rest on none.
 fn check(scenarios: &[Scenario], others: &[Other]) -> Result<()> {
     let claims = scenarios.iter().flat_map(|scenario| &scenario.claims);
     let measured = claims.map(|claim| (claim.id.as_str(), &claim.registered));
@@ -107,12 +112,8 @@ fn check(scenarios: &[Scenario], others: &[Other]) -> Result<()> {
         ensure!(is_commit && date.len() == 10, "claim {id}: registered {commit} {date}");
     }
     for other in others {
-        let known = other.rests_on.as_deref().is_none_or(|id| known.contains_key(id));
+        let known = other.rests_on().is_none_or(|id| known.contains_key(id));
         ensure!(known, "claim {} rests on one that is not there", other.id);
-        let ways =
-            [other.rests_on.is_some(), !other.measured.is_empty(), !other.shown_by.is_empty()];
-        let count = ways.into_iter().filter(|is_used| *is_used).count();
-        ensure!(count <= 1, "claim {} is judged in {count} ways", other.id);
     }
     Ok(())
 }

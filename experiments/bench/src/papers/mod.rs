@@ -21,6 +21,7 @@ mod record;
 mod register;
 mod release_order;
 mod results;
+mod rules;
 mod scenario;
 mod simulated;
 mod singles;

@@ -1,0 +1,247 @@
+//! Rules of honest numbers that single rows keep or break: what part of those keeps them that are kept in `docs/results`.
+use super::claim::Verdict;
+use super::elsewhere::Measured;
+use super::scenario::{self, Scenario};
+use crate::mechanism::Mechanism;
+use crate::output::RESULTS;
+use anyhow::{Context as _, Result};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// A row, by its columns.
+type Row = BTreeMap<String, String>;
+
+/// Where a row was measured, but for the mechanism.
+const CELL: [&str; 8] =
+    ["provider", "bytes", "blocks", "streams", "workers", "variant", "x", "metric"];
+/// What both sides of a ratio have alike.
+const ALIKE: [&str; 5] = ["wait", "caches", "realtime", "source_core", "collector_core"];
+const LOSSES_AND_RATES: [&str; 5] = [
+    "lost_packets", "retransmissions", "failed_operations", "offered_bytes_per_s",
+    "achieved_bytes_per_s",
+];
+const TIMED: [&str; 4] = ["ns", "1/s", "B/s", "s/GB"];
+const REPETITIONS: f64 = 30.0;
+const PROCESSES: f64 = 5.0;
+const CORE_SHARE: f64 = 0.97;
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Rule {
+    /// Of rows that a claim divides: both sides waited, were placed and had their caches alike, and say so.
+    Alike,
+    /// Of rows that are said not to be disturbed: each polling role had its core in every batch.
+    Cores,
+    /// Of rows of times and rates by a clock: they were repeated, in fresh processes.
+    Repeated,
+    /// Of rows of the status bytes: the paper's window and a fair one stand beside them.
+    Rivals,
+    /// Of all rows: they have the columns for losses and rates.
+    Columns,
+}
+
+/// How many rows keep a rule, of which it is to be kept by so many, and how many break it in each experiment.
+#[derive(Debug, Default)]
+struct Count {
+    kept: usize,
+    of: usize,
+    broken: BTreeMap<String, usize>,
+}
+
+impl Count {
+    fn add(&mut self, experiment: &str, keeps: bool) {
+        self.of += 1;
+        self.kept += usize::from(keeps);
+        if !keeps {
+            *self.broken.entry(experiment.to_owned()).or_default() += 1;
+        }
+    }
+
+    /// Says how many keep it, and where those are that do not.
+    fn place(&self) -> String {
+        let broken = self.broken.iter().map(|(experiment, rows)| format!("{experiment} {rows}"));
+        let broken = broken.collect::<Vec<_>>().join(", ");
+        let others = if broken.is_empty() { broken } else { format!("; not: {broken}") };
+        format!("{} of {} rows{others}", self.kept, self.of)
+    }
+
+    fn verdict(&self) -> Verdict {
+        let held = self.broken.is_empty();
+        Verdict {
+            measured: Some(self.kept as f64 / self.of as f64),
+            held: Some(held),
+            unit: Some("1".to_owned()),
+            why_not: (!held).then(|| self.place()),
+            ..Verdict::default()
+        }
+    }
+}
+
+fn text<'a>(row: &'a Row, column: &str) -> &'a str {
+    row.get(column).map_or("", String::as_str)
+}
+
+/// 0 where there is none.
+fn number(row: &Row, column: &str) -> f64 {
+    text(row, column).parse().unwrap_or_default()
+}
+
+fn is_same(one: &Row, other: &Row, columns: &[&str]) -> bool {
+    columns.iter().all(|column| text(one, column) == text(other, column))
+}
+
+impl Rule {
+    /// Says what must be kept, by which rows.
+    pub(super) fn must(self) -> &'static str {
+        match self {
+            Self::Alike => "each row that a claim divides",
+            Self::Cores => "each row that is not said to be disturbed, each batch",
+            Self::Repeated => "each row of times and rates, 30 times in 5 processes",
+            Self::Rivals => "each row of the status bytes",
+            Self::Columns => "each row",
+        }
+    }
+
+    /// Returns what part of the rows keeps it; nothing where no rows are kept.
+    ///
+    /// # Errors
+    /// A file of rows cannot be read.
+    pub(super) fn measured(self) -> Result<Vec<Measured>> {
+        let mut count = Count::default();
+        for scenario in scenario::ours()? {
+            let name = format!("papers/{}.csv", scenario.id.to_lowercase());
+            let path = Path::new(RESULTS).join(name);
+            if path.exists() {
+                self.count(&scenario, &read(&path)?, &mut count);
+            }
+        }
+        let place = count.place();
+        let (must, page) = (self.must().to_owned(), "papers.md".to_owned());
+        let verdict = (count.of > 0).then(|| count.verdict());
+        Ok(verdict.map(|verdict| Measured { must, place, page, verdict }).into_iter().collect())
+    }
+
+    fn count(self, scenario: &Scenario, rows: &[Row], count: &mut Count) {
+        let id = &scenario.id;
+        match self {
+            Self::Alike => {
+                for (top, below) in divided(scenario, rows) {
+                    let says = !text(top, "wait").is_empty() && !text(top, "caches").is_empty();
+                    count.add(id, says && is_same(top, below, &ALIKE));
+                }
+            }
+            Self::Cores => {
+                for row in rows.iter().filter(|row| text(row, "disturbed") == "false") {
+                    count.add(id, number(row, "core_share_min") >= CORE_SHARE);
+                }
+            }
+            Self::Repeated => {
+                let is_timed = |row: &&Row| {
+                    let by_clock = text(row, "provider") != "sim" && text(row, "x").is_empty();
+                    by_clock && TIMED.contains(&text(row, "unit"))
+                };
+                for row in rows.iter().filter(is_timed) {
+                    let (samples, processes) = (number(row, "samples"), number(row, "restarts"));
+                    count.add(id, samples >= REPETITIONS && processes >= PROCESSES);
+                }
+            }
+            Self::Rivals => {
+                let is_ours = |row: &&Row| {
+                    text(row, "x").is_empty() && text(row, "mechanism").starts_with("sb")
+                };
+                let ours = rows.iter().filter(is_ours);
+                for row in ours {
+                    let beside = |name: &str| {
+                        let of = |other: &&Row| text(other, "mechanism").starts_with(name);
+                        rows.iter().filter(of).any(|other| is_same(row, other, &CELL))
+                    };
+                    count.add(
+                        id,
+                        beside(Mechanism::SwPaper.name()) && beside(Mechanism::SwFair.name()),
+                    );
+                }
+            }
+            Self::Columns => {
+                for row in rows {
+                    let has_all = LOSSES_AND_RATES.iter().all(|column| row.contains_key(*column));
+                    count.add(id, has_all);
+                }
+            }
+        }
+    }
+}
+
+/// Rows that a claim divides by another one's.
+fn divided<'r>(scenario: &Scenario, rows: &'r [Row]) -> Vec<(&'r Row, &'r Row)> {
+    let mut all = Vec::new();
+    for claim in &scenario.claims {
+        let Some(over) = claim.over else { continue };
+        let of = |mechanism: Mechanism| {
+            let is_of = move |row: &&Row| text(row, "mechanism") == mechanism.name();
+            rows.iter().filter(is_of).filter(|row| text(row, "metric") == claim.metric)
+        };
+        for top in of(claim.mechanism) {
+            let below = of(over).find(|below| is_same(top, below, &CELL));
+            all.extend(below.map(|below| (top, below)));
+        }
+    }
+    all
+}
+
+fn read(path: &Path) -> Result<Vec<Row>> {
+    let rows = csv::Reader::from_path(path).map(csv::Reader::into_deserialize);
+    let rows = rows.and_then(Iterator::collect);
+    rows.with_context(|| path.display().to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rows(lines: &str) -> Vec<Row> {
+        csv::Reader::from_reader(lines.as_bytes()).into_deserialize().map(Result::unwrap).collect()
+    }
+
+    fn count(rule: Rule, lines: &str) -> (usize, usize) {
+        let all = scenario::ours().unwrap();
+        let scenario = all.iter().find(|scenario| scenario.id == "E1.13").unwrap();
+        let mut count = Count::default();
+        rule.count(scenario, &rows(lines), &mut count);
+        let broken = count.broken.get("E1.13").copied().unwrap_or_default();
+        assert_eq!(count.kept + broken, count.of);
+        (count.kept, count.of)
+    }
+
+    #[test]
+    fn h1_a_side_that_waits_otherwise_is_found() {
+        let head = "provider,mechanism,metric,wait,caches\n";
+        let alike = "shm,sb,blocks_per_s,spin,warm\nshm,sw-fair,blocks_per_s,spin,warm\n";
+        let (kept, of) = count(Rule::Alike, &format!("{head}{alike}"));
+        assert!(kept > 0 && kept == of, "{kept} of {of}");
+        let other = alike.replacen("spin", "asleep", 1);
+        assert_eq!(count(Rule::Alike, &format!("{head}{other}")), (0, of));
+        assert_eq!(count(Rule::Alike, &format!("{head}{}", alike.replace("spin", ""))), (0, of));
+    }
+
+    #[test]
+    fn h2_a_row_without_its_cores_is_found_unless_it_says_so() {
+        let lines = "disturbed,core_share_min\nfalse,0.98\nfalse,0.96\ntrue,0.5\n,\nfalse,\n";
+        assert_eq!(count(Rule::Cores, lines), (1, 3));
+    }
+
+    #[test]
+    fn h5_times_that_were_not_repeated_are_found() {
+        let lines = "provider,unit,x,samples,restarts\nshm,ns,,30,5\nshm,1/s,,30,1\nroce,ns,,15,5\n\
+                     sim,ns,,1,1\nshm,1,,1,1\nshm,B/s,3,1,1\n";
+        assert_eq!(count(Rule::Repeated, lines), (1, 3));
+    }
+
+    #[test]
+    fn h7_h9_a_row_without_rivals_and_one_without_columns_are_found() {
+        let lines =
+            "mechanism,bytes\nsb,64\nsw-paper,64\nsw-fair-tail,64\nsb-paper,4096\nsw-fair,4096\n";
+        assert_eq!(count(Rule::Rivals, lines), (1, 2));
+        assert_eq!(count(Rule::Columns, lines), (0, 5));
+    }
+}
