@@ -59,25 +59,35 @@ impl<L: Link> Source<'_, L> {
         self.job.what.polls() && self.job.wait.polls()
     }
 
-    /// Measures something other than throughput and round trips. Batches in which a role did not have
-    /// its core are kept, so that each has the place of its number, and told.
+    /// Measures something other than throughput and round trips. Each batch has the place of its number: one in which a role
+    /// did not have its core is run again, as often as there are batches in all, and is kept and told once that is used up.
     fn program(&mut self, mut outcome: Outcome) -> Result<Outcome> {
+        let mut repeats = if self.is_watched() { self.job.batches } else { 0 };
         let mut shares = Vec::new();
         for batch in 0..=self.job.batches {
-            self.await_turn()?;
-            self.core_share = None;
-            let (samples, bins) = self.run(batch as u64)?;
-            // The first one warms up.
-            if batch > 0 {
+            let is_warm_up = batch == 0;
+            let (samples, bins) = loop {
+                self.await_turn()?;
+                self.core_share = None;
+                let found = self.run(batch as u64)?;
+                let had_cores = self.core_share.is_none_or(|share| share >= CORE_SHARE_MIN);
+                if is_warm_up || had_cores || repeats == 0 {
+                    break found;
+                }
+                repeats -= 1;
+                outcome.repeated += 1;
+            };
+            if !is_warm_up {
                 shares.extend(self.core_share);
                 outcome.samples.extend((!samples.is_empty()).then_some(samples));
                 outcome.bins.extend(bins);
             }
         }
-        if self.is_watched() && !shares.is_empty() {
-            let good = shares.iter().filter(|share| **share >= CORE_SHARE_MIN).count();
-            outcome.disturbed = Some(good < shares.len().div_ceil(2));
-            outcome.core_share_min = shares.into_iter().reduce(f64::min);
+        if self.is_watched()
+            && let Some(least) = shares.into_iter().reduce(f64::min)
+        {
+            outcome.disturbed = Some(least < CORE_SHARE_MIN);
+            outcome.core_share_min = Some(least);
         }
         self.finish(outcome)
     }
