@@ -1,9 +1,8 @@
 //! Rows `course`: how far each iteration is from the optimum, for the pictures of the paper (Figures 4, 5 and 6).
-use crate::Output;
 use crate::family::Family;
 use crate::measure::{Reference, Trace, judged_start, trace};
 use crate::rows::Course;
-use crate::{loss, subgradient};
+use crate::{Output, loss, subgradient};
 use anyhow::Result;
 use catchment_control::drum::{Problem, Settings, Solver};
 
