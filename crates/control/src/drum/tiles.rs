@@ -183,22 +183,31 @@ mod tests {
         assert_eq!(tiles.all_rows(&in_tiles), MEMBERS);
     }
 
-    #[test]
-    fn every_range_is_copied_there_and_back() {
-        let tiles = Tiles::new(&Order::new(5, &MEMBERS, &OF_HOST, 2));
-        let all = tiles.all(&MEMBERS);
-        for begin in 0..=MEMBERS.len() {
-            for end in begin..=MEMBERS.len() {
+    fn check_every_range(tiles: &Tiles, members: &[u32]) {
+        let all = tiles.all(members);
+        for begin in 0..=members.len() {
+            for end in begin..=members.len() {
                 let mut some = vec![99; end - begin];
-                tiles.to_tiles(begin..end, &MEMBERS, &mut some);
+                tiles.to_tiles(begin..end, members, &mut some);
                 assert_eq!(some, all[begin..end]);
                 tiles.to_rows(begin..end, &all, &mut some);
-                assert_eq!(some, MEMBERS[begin..end]);
+                assert_eq!(some, members[begin..end]);
             }
         }
-        for row in 0..MEMBERS.len() {
+        for row in 0..members.len() {
             assert_eq!(tiles.row_of(tiles.place_of(row)), row);
-            assert_eq!(all[tiles.place_of(row)], MEMBERS[row]);
+            assert_eq!(all[tiles.place_of(row)], members[row]);
+        }
+    }
+
+    #[test]
+    fn every_range_is_copied_there_and_back() {
+        check_every_range(&Tiles::new(&Order::new(5, &MEMBERS, &OF_HOST, 2)), &MEMBERS);
+        // More places than a mark is for, in pieces of seven and of one.
+        let members: Vec<u32> = (0..150).filter(|member| member % 50 < 29).collect();
+        for width in [1, 7] {
+            let order = Order::new(50, &members, &[0, 29, 58, 87], width);
+            check_every_range(&Tiles::new(&order), &members);
         }
     }
 }
