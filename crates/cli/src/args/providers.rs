@@ -10,6 +10,9 @@ use clap::Args;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+/// The provider whose device is an agent's.
+const AGENT: &str = "agent";
+
 /// Choice of the provider.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct ProviderArgs {
@@ -93,6 +96,11 @@ impl ProviderArgs {
         if let Some(agent) = self.agent_options() {
             set.set(agent);
         }
+        if self.lack_an_application() {
+            let error = anyhow!("provider {AGENT} needs to know which application this is");
+            let hint = "add --agent APPLICATION, a name of the agent's policy";
+            return Err(Failure::new(Code::Usage, error).hint(hint));
+        }
         rules.check(&set.known()).or_fail(Code::Usage)?;
         let spoilt = self.roce().info().name;
         let is_out = !self.require.is_empty() && !has(&self.require, spoilt);
@@ -132,6 +140,11 @@ impl ProviderArgs {
 
     pub(crate) fn roce(&self) -> RoceOptions {
         RoceOptions { fault: self.fault, ..self.devices.roce() }
+    }
+
+    /// Returns whether the rules want an agent, and nothing says as which application.
+    pub(crate) fn lack_an_application(&self) -> bool {
+        self.agent.is_none() && (has(&self.require, AGENT) || has(&self.prefer, AGENT))
     }
 
     fn agent_options(&self) -> Option<AgentOptions> {

@@ -1,6 +1,7 @@
 //! `catchment demo`: a collector process and a source process on this machine; with `--controller` several that share a
 //! narrow link.
 mod child;
+mod ends;
 mod folder;
 mod narrow;
 mod plan;
@@ -18,6 +19,7 @@ use anyhow::anyhow;
 use catchment::format::FrameRate;
 use catchment::observe::cpu::CpuMeter;
 use child::{Event, Process, Role};
+use ends::Ends;
 use plan::Plan;
 use report::Queues;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -39,18 +41,24 @@ pub(crate) fn run(args: &DemoArgs) -> Result<(), Failure> {
     let _stop = stop::watch(false, move || {
         let _ = asked.send(Event::AskedToEnd);
     })?;
-    let plan = Plan::new(args)?;
-    let mut collector = Process::start(Role::Collector, plan.collector(args), sender.clone())?;
+    let ends = Ends::new(args)?;
+    let plan = Plan::new(&ends.source)?;
+    let words = plan.collector(&ends.collector);
+    let mut collector = Process::start(Role::Collector, words, sender.clone())?;
     let listening = wait_listening(&events, &mut collector)?;
     report::announce(args, &plan, &listening);
-    let source = Process::start(Role::Source, plan.source(args, &listening.address), sender)?;
+    let words = plan.source(&ends.source, &listening.address);
+    let source = Process::start(Role::Source, words, sender)?;
     let mut demo = Demo {
         args,
         events,
         source,
         collector,
+        ends: &ends,
         collector_cpu: None,
         collector_cpu_percent: 0.0,
+        agent_cpu: None,
+        agent_cpu_percent: None,
         queues: Queues::default(),
     };
     let sent = demo.send()?;
@@ -62,6 +70,7 @@ pub(crate) fn run(args: &DemoArgs) -> Result<(), Failure> {
         sent: &sent,
         collected: &collected,
         cpu_percent_collector: demo.collector_cpu_percent,
+        cpu_percent_agent: demo.agent_cpu_percent,
         queues: demo.queues,
     };
     let summary = report::summary(&parts);
@@ -102,8 +111,11 @@ struct Demo<'a> {
     events: Receiver<Event>,
     source: Process,
     collector: Process,
+    ends: &'a Ends,
     collector_cpu: Option<CpuMeter>,
     collector_cpu_percent: f64,
+    agent_cpu: Option<CpuMeter>,
+    agent_cpu_percent: Option<f64>,
     queues: Queues,
 }
 
@@ -116,10 +128,14 @@ impl Demo<'_> {
                 Ok(Event::Source(SendEvent::Connected(_))) => {
                     started = Some(Instant::now());
                     self.collector_cpu = CpuMeter::process(self.collector.id()).ok();
+                    self.agent_cpu = self.ends.meter();
                 }
                 Ok(Event::Source(SendEvent::Summary(summary))) => {
-                    let sampled = self.collector_cpu.as_mut().and_then(|cpu| cpu.sample().ok());
-                    self.collector_cpu_percent = sampled.map_or(0.0, |cpu| cpu.cpu_percent);
+                    let sample = |meter: &mut Option<CpuMeter>| {
+                        meter.as_mut().and_then(|cpu| cpu.sample().ok()).map(|cpu| cpu.cpu_percent)
+                    };
+                    self.collector_cpu_percent = sample(&mut self.collector_cpu).unwrap_or(0.0);
+                    self.agent_cpu_percent = sample(&mut self.agent_cpu);
                     return Ok(summary);
                 }
                 Ok(Event::Source(SendEvent::Session(session))) => {

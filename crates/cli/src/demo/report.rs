@@ -29,6 +29,7 @@ pub(super) struct Parts<'a> {
     pub(super) sent: &'a SendSummary,
     pub(super) collected: &'a CollectSummary,
     pub(super) cpu_percent_collector: f64,
+    pub(super) cpu_percent_agent: Option<f64>,
     pub(super) queues: Queues,
 }
 
@@ -61,6 +62,7 @@ pub(super) fn summary(parts: &Parts<'_>) -> DemoSummary {
         latency_us_p999: collected.latency_us_p999,
         cpu_percent_source: sent.cpu_percent,
         cpu_percent_collector: units::tenths(parts.cpu_percent_collector),
+        cpu_percent_agent: parts.cpu_percent_agent.map(units::tenths),
         queue_pairs: collected.queue_pairs,
         provider: collected.provider.clone(),
         source_provider: collected.source_provider.clone(),
@@ -105,9 +107,12 @@ fn text(plan: &Plan, s: &DemoSummary) -> String {
         units::latency(s.latency_us_p99),
         units::latency(s.latency_us_p999)
     );
+    let agent = s.cpu_percent_agent.map(|percent| format!(", agent {percent:.0} %"));
     let cpu = format!(
-        "source {:.0} %, collector {:.0} % of one core",
-        s.cpu_percent_source, s.cpu_percent_collector
+        "source {:.0} %, collector {:.0} %{} of one core",
+        s.cpu_percent_source,
+        s.cpu_percent_collector,
+        agent.unwrap_or_default()
     );
     let frames = match &s.out_dir {
         Some(out) => format!("{out}/DEVICE/, the newest {} of each device", plan.keep_frames),

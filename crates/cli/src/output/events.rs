@@ -206,6 +206,8 @@ pub(crate) struct DemoSummary {
     pub(crate) latency_us_p999: Option<f64>,
     pub(crate) cpu_percent_source: f64,
     pub(crate) cpu_percent_collector: f64,
+    /// Of the demo's own agent, which it has where it asks for one.
+    pub(crate) cpu_percent_agent: Option<f64>,
     pub(crate) queue_pairs: u64,
     pub(crate) provider: Option<String>,
     pub(crate) source_provider: Option<String>,

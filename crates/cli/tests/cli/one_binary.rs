@@ -15,10 +15,12 @@ fn demo(provider: &str) -> Finished {
 
 #[test]
 fn frames_arrive_without_an_rdma_library() {
-    for provider in ["shm", "roce"] {
+    // A demo that asks for an agent starts one.
+    for provider in ["shm", "roce", "agent"] {
         let summary = demo(provider).expect(0).last_json();
         assert_eq!(summary["provider"], provider, "{summary}");
         assert_eq!(summary["queue_pairs"], 1, "{summary}");
+        assert_eq!(summary["cpu_percent_agent"].is_number(), provider == "agent", "{summary}");
         assert_eq!(summary["frames_verified"], summary["frames_sent"], "{summary}");
         assert_eq!(summary["frames_lost"], 0, "{summary}");
         assert!(summary["frames_sent"].as_u64().unwrap() > 0, "{summary}");
