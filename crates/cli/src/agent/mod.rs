@@ -125,6 +125,7 @@ fn read_policy(file: &Path, args: &AgentArgs) -> Result<Policy, PolicyError> {
             AgentMode::Unlimited => Mode::Unlimited,
         };
     }
+    policy.alpha = args.alpha.unwrap_or(policy.alpha);
     let between = &mut policy.between;
     between.listen = args.listen.clone().or(between.listen.take());
     between.peers.extend(args.peers.iter().cloned());

@@ -1,5 +1,5 @@
 //! Arguments of `catchment agent`.
-use super::PageArgs;
+use super::{PageArgs, values};
 use catchment::session::tls::TlsFiles;
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
@@ -23,6 +23,10 @@ pub(crate) struct AgentArgs {
     /// In which order requests go to the device, in place of the policy's `mode`
     #[arg(long, value_name = "MODE")]
     pub(crate) mode: Option<AgentMode>,
+    /// Fairness of the shares, above 0, in place of the policy's `alpha`: 1 is proportional fairness, more is nearer to equal
+    /// rates
+    #[arg(long, value_name = "ALPHA", value_parser = values::above_zero)]
+    pub(crate) alpha: Option<f64>,
     /// Measure the device at start: what a request costs in place of the policy's `request_bytes`, and the capacities of
     /// `between` that it does not say. A line that is narrower than the device is not seen
     #[arg(long)]

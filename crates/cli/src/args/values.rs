@@ -93,6 +93,13 @@ pub(crate) fn some_seconds(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// A number above 0.
+pub(crate) fn above_zero(text: &str) -> Result<f64, String> {
+    let number: f64 = text.parse().map_err(|_| format!("{text:?} is not a number"))?;
+    let is_above = number > 0.0 && number.is_finite();
+    is_above.then_some(number).ok_or_else(|| format!("{text} is not above 0"))
+}
+
 /// A number from 1 to 65,536.
 pub(crate) fn count(text: &str) -> Result<usize, String> {
     let number = text.parse().ok().filter(|number| (1..=65_536).contains(number));

@@ -1,5 +1,5 @@
 //! `catchment agent`: it serves by its policy, and says what is wrong with one.
-use crate::common::{Collector, Running, catchment, run, signal};
+use crate::common::{Collector, Running, catchment, finish, run, signal};
 use catchment_netns::wait_until;
 use rustix::process::Signal;
 use std::path::PathBuf;
@@ -38,6 +38,26 @@ fn an_agent_serves_under_its_name_until_it_is_told_to_end() {
     assert!(second.stderr.contains("in use"), "{second:#?}");
     assert_eq!(agent.end()["applications"], serde_json::json!([]));
     status().expect(3);
+}
+
+#[test]
+fn fairness_of_the_command_line_takes_the_place_of_the_policys() {
+    let tmp = tempfile::tempdir().unwrap();
+    let name = format!("cli-alpha-{}", std::process::id());
+    let file = policy(&tmp, &format!(r#"{{"name": "{name}", "alpha": 5, "applications": []}}"#));
+    let command = |alpha: &str| {
+        let mut command = catchment();
+        command.args(["agent", "--json", "--alpha", alpha, "--policy"]).arg(&file);
+        command
+    };
+    let agent = Collector::start_command(&mut command("0.5"));
+    let top = Running::start(catchment().args(["agent", "top", &name, "--json"]));
+    wait_until("it is told", || top.printed().contains(r#""alpha":0.5"#));
+    signal(top.id(), Signal::INT);
+    top.finish().expect(0);
+    agent.end();
+    let refused = finish(&mut command("0")).expect(2);
+    assert!(refused.stderr.contains("0 is not above 0"), "{refused:#?}");
 }
 
 /// On SIGHUP: the numbers of applications say which policy holds.
