@@ -278,6 +278,9 @@ pub(crate) struct Outcome {
     pub(crate) core_share_min: Option<f64>,
 }
 
+/// Part of its core that a polling role must have had for a batch to count.
+pub(crate) const CORE_SHARE_MIN: f64 = 0.97;
+
 impl Outcome {
     /// Returns whether one of these was disturbed, or nothing where nobody looked at one.
     pub(crate) fn disturbed(outcomes: &[Self]) -> Option<bool> {

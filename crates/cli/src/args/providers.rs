@@ -96,7 +96,7 @@ impl ProviderArgs {
         if let Some(agent) = self.agent_options() {
             set.set(agent);
         }
-        if self.lack_an_application() {
+        if self.lacks_application() {
             let error = anyhow!("provider {AGENT} needs to know which application this is");
             let hint = "add --agent APPLICATION, a name of the agent's policy";
             return Err(Failure::new(Code::Usage, error).hint(hint));
@@ -143,7 +143,7 @@ impl ProviderArgs {
     }
 
     /// Returns whether the rules want an agent, and nothing says as which application.
-    pub(crate) fn lack_an_application(&self) -> bool {
+    pub(crate) fn lacks_application(&self) -> bool {
         self.agent.is_none() && (has(&self.require, AGENT) || has(&self.prefer, AGENT))
     }
 

@@ -18,7 +18,7 @@ impl Ends {
     /// The agent cannot start.
     pub(super) fn new(args: &DemoArgs) -> Result<Self, Failure> {
         let (mut collector, mut source) = (args.clone(), args.clone());
-        if !args.providers.lack_an_application() {
+        if !args.providers.lacks_application() {
             return Ok(Self { collector, source, agent: None });
         }
         let name = format!("demo-{}", std::process::id());
@@ -30,6 +30,7 @@ impl Ends {
         source.providers.agent = Some(format!("cameras@{name}"));
         Ok(Self { collector, source, agent: Some(agent) })
     }
+
     /// Returns a meter of the demo's own process, which does nothing else, where it has an agent.
     pub(super) fn meter(&self) -> Option<CpuMeter> {
         self.agent.as_ref().map(|_| CpuMeter::this_process())

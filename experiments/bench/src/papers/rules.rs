@@ -2,6 +2,7 @@
 use super::claim::Verdict;
 use super::elsewhere::Measured;
 use super::scenario::{self, Scenario};
+use crate::job::CORE_SHARE_MIN;
 use crate::mechanism::Mechanism;
 use crate::output::RESULTS;
 use anyhow::{Context as _, Result};
@@ -24,7 +25,6 @@ const LOSSES_AND_RATES: [&str; 5] = [
 const TIMED: [&str; 4] = ["ns", "1/s", "B/s", "s/GB"];
 const REPETITIONS: f64 = 30.0;
 const PROCESSES: f64 = 5.0;
-const CORE_SHARE: f64 = 0.97;
 
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -133,7 +133,7 @@ impl Rule {
             }
             Self::Cores => {
                 for row in rows.iter().filter(|row| text(row, "disturbed") == "false") {
-                    count.add(id, number(row, "core_share_min") >= CORE_SHARE);
+                    count.add(id, number(row, "core_share_min") >= CORE_SHARE_MIN);
                 }
             }
             Self::Repeated => {

@@ -1,14 +1,12 @@
 //! The source's role: it decides, and measures.
 use super::collector::needs;
 use super::{LOOK_AGAIN, Order, Report, Source, Urgent, pace_of, spent};
-use crate::job::{Outcome, PingPong, Program, Said, StatusRead, Stream};
+use crate::job::{CORE_SHARE_MIN, Outcome, PingPong, Program, Said, StatusRead, Stream};
 use crate::link::{Link, Pace, pattern};
 use crate::{stats, sys};
 use anyhow::{Result, bail};
 use catchment_perf::Meter;
 
-/// Part of its core that a polling role must have had for a batch to count.
-const CORE_SHARE_MIN: f64 = 0.97;
 /// Operations of the warm-up at least, where they fit in the time of two batches.
 const WARM_UP_OPERATIONS: u64 = 1000;
 /// Bytes compared in the twin run at most, beyond the first three blocks.

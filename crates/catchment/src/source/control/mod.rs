@@ -156,13 +156,12 @@ impl Control {
             if self.shared.life.is_finished() {
                 return;
             }
-            // Its end is the source's own, not a break.
-            let is_dropped = self.shared.life.is_stopped();
             let Setback { was_ready, reason, pause, lesson } = match attempt {
                 Ok(setback) => setback,
                 Err(error) => return self.shared.life.end(error),
             };
-            if is_dropped {
+            // Its end is the source's own, not a break.
+            if self.shared.life.is_stopped() {
                 return self.shared.life.connect_failed(reason);
             }
             had_session |= was_ready;
