@@ -4,6 +4,7 @@ use super::claim::{NOT_MEASURED, Verdict};
 use super::elsewhere::Measured;
 use super::register::{JudgedBy, Other};
 use super::results::{Judged, Kept, file, replace};
+use super::rules::Published;
 use super::scenario::Scenario;
 use super::{Page, page};
 use crate::{output, table};
@@ -95,9 +96,10 @@ fn measured_elsewhere(page: &mut String, others: &[Other]) -> Result<()> {
     }
     page.push_str("\n## Measured by other benches\n\nGoals of their last runs, a line for each place where one was measured; and of the rules of honest numbers the part of the rows above that keeps them.\n\n");
     page.push_str("| | claim | must be | measured | held | rows |\n|---|---|---|---|---|---|\n");
+    let published = Published::read()?;
     for other in others {
         let Other { id, claim, .. } = other;
-        for one in other.measured_elsewhere()? {
+        for one in other.measured_elsewhere(&published)? {
             let Measured { must, place, page: of, verdict } = one;
             let at = if place.is_empty() { String::new() } else { format!(" ({place})") };
             writeln!(
@@ -163,11 +165,12 @@ pub(super) fn print(judged: &[Judged], others: &[Other], json: bool) -> Result<(
         return output::line(aligned(judged).trim_end());
     }
     judged.iter().try_for_each(output::json)?;
+    let published = Published::read()?;
     for other in others {
         let rests_on = other.rests_on().map(|id| format!("as {id}"));
         let same = judged.iter().filter(|judged| Some(&*judged.id) == other.rests_on());
         let same = same.map(|one| (one.provider, rests_on.clone(), one.verdict.clone()));
-        let elsewhere = other.measured_elsewhere()?.into_iter();
+        let elsewhere = other.measured_elsewhere(&published)?.into_iter();
         let elsewhere = elsewhere.map(|one| (None, Some(one.must), one.verdict));
         let mut all: Vec<_> = same.chain(elsewhere).collect();
         if all.is_empty() {

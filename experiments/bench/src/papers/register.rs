@@ -1,7 +1,7 @@
 //! The claims that were registered and that no scenario measures.
 use super::claim::{Changed, Registered};
 use super::elsewhere::{Goals, Measured};
-use super::rules::Rule;
+use super::rules::{Published, Rule};
 use anyhow::{Context as _, Result, ensure};
 use serde::Deserialize;
 
@@ -80,13 +80,13 @@ impl Other {
     }
 
     /// Returns what rows that are kept say of it, a goal at each place that there is.
-    pub(super) fn measured_elsewhere(&self) -> Result<Vec<Measured>> {
+    pub(super) fn measured_elsewhere(&self, published: &Published) -> Result<Vec<Measured>> {
         match &self.judged_by {
             JudgedBy::Goals(goals) => {
                 let found: Result<Vec<_>> = goals.iter().map(Goals::measured).collect();
                 Ok(found?.into_iter().flatten().collect())
             }
-            JudgedBy::Rows(rule) => rule.measured(),
+            JudgedBy::Rows(rule) => Ok(rule.measured(published).into_iter().collect()),
             JudgedBy::Nothing | JudgedBy::Claim(_) | JudgedBy::Tests(_) => Ok(Vec::new()),
         }
     }
