@@ -1,6 +1,6 @@
 //! A queue pair of an application, in the agent: what it was asked, and what the device has in its hands.
 use super::own::OwnQp;
-use super::send::{Send, part_of_elements};
+use super::send::Send;
 use super::share::{Buffer, Shared};
 use crate::entry::{Done, Event, MAX_INLINE_BYTES, Request, Work};
 use crate::scheduler::{Chunk, ConnectionId};
@@ -192,7 +192,7 @@ impl Connection {
             self.held.push_back(send);
             return Ok(None);
         }
-        let shape = send.shape();
+        let shape = send.shape(self.shared.is_some());
         self.sends.push_back(send);
         Ok(Some(shape))
     }
@@ -212,7 +212,8 @@ impl Connection {
     /// Ends a drained queue; returns the shapes of what was held back.
     pub(super) fn release(&mut self) -> Vec<(u64, bool)> {
         self.holds = false;
-        let shapes = self.held.iter().map(Send::shape).collect();
+        let shares = self.shared.is_some();
+        let shapes = self.held.iter().map(|send| send.shape(shares)).collect();
         self.sends.append(&mut self.held);
         shapes
     }
@@ -257,7 +258,7 @@ impl Connection {
         }
         let (last, mut part) = (self.planned.len() - 1, None);
         if let (Some(chunk), Some(send)) = (self.planned.last(), self.sends.get(last)) {
-            part = part_of_elements(send, chunk);
+            part = send.own_elements(chunk);
         }
         let part = part.as_ref().map(|(sges, count)| &sges[..*count]);
         let mut requests = [SendWr::new(0, SendOp::Send, Payload::Sges(&[])); BATCH];
@@ -313,7 +314,7 @@ impl Connection {
         let wr_id = self.base() | u64::from(self.number.wrapping_add(1));
         let send = self.sends.front()?;
         let (seq, failed) = (send.seq, send.failed);
-        let part = part_of_elements(send, chunk);
+        let part = send.own_elements(chunk);
         let part = part.as_ref().map(|(sges, count)| &sges[..*count]);
         let request = send.request(chunk, wr_id, part);
         let posted = match &mut self.qp {

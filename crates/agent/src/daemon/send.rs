@@ -21,9 +21,29 @@ pub(super) struct Send {
 }
 
 impl Send {
-    /// Returns its length, and whether it can be split.
-    pub(super) fn shape(&self) -> (u64, bool) {
-        (self.data.bytes(), splits(&self.op) && !self.data.is_inline())
+    /// Returns its length, and whether it can be split: on a queue pair of its own a WRITE with immediate cannot, for its
+    /// receiver is told the length of what brings the immediate.
+    pub(super) fn shape(&self, shares: bool) -> (u64, bool) {
+        let splits = match self.op {
+            SendOp::WriteImm(..) => shares,
+            SendOp::Write(_) | SendOp::Read(_) => true,
+            SendOp::Send
+            | SendOp::SendImm(_)
+            | SendOp::SendInvalidate(_)
+            | SendOp::SendTo(_)
+            | SendOp::SendImmTo(..)
+            | SendOp::CompareSwap { .. }
+            | SendOp::FetchAdd { .. } => false,
+        };
+        (self.data.bytes(), splits && !self.data.is_inline())
+    }
+
+    /// Returns the elements of a chunk as a queue pair of its own does it, if they are not those of the request. A WRITE with
+    /// immediate that was begun in parts, while its connection shared, ends with all of it once more.
+    #[inline]
+    pub(super) fn own_elements(&self, chunk: &Chunk) -> Option<([Sge; MAX_SGES], usize)> {
+        let is_whole = matches!(self.op, SendOp::WriteImm(..)) && chunk.last;
+        if is_whole { None } else { part_of_elements(self, chunk) }
     }
 
     /// Returns the request for a whole chunk or, of these elements, a part.
@@ -41,7 +61,12 @@ impl Send {
         };
         SendWr {
             wr_id,
-            op: part_of(self.op, chunk),
+            // With the elements of `own_elements`.
+            op: if chunk.last && matches!(self.op, SendOp::WriteImm(..)) {
+                self.op
+            } else {
+                part_of(self.op, chunk)
+            },
             payload,
             signaled: true,
             fence: self.fence && chunk.offset == 0,
@@ -71,15 +96,50 @@ pub(super) fn part_of(op: SendOp, chunk: &Chunk) -> SendOp {
     }
 }
 
-/// Returns whether an operation can be done in several.
-#[inline]
-fn splits(op: &SendOp) -> bool {
-    matches!(op, SendOp::Write(_) | SendOp::WriteImm(..) | SendOp::Read(_))
-}
-
 /// Returns the elements of a chunk that is a part of a request.
 #[inline]
 pub(super) fn part_of_elements(send: &Send, chunk: &Chunk) -> Option<([Sge; MAX_SGES], usize)> {
     let is_part = chunk.offset > 0 || !chunk.last;
     is_part.then(|| send.data.part(chunk.offset, chunk.bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scheduler::{Limits, Scheduler};
+
+    /// A request that was begun in parts on shared queue pairs, and ends on its own: its receiver is told of all bytes.
+    #[test]
+    fn a_write_with_immediate_tells_of_all_its_bytes() {
+        let mut elements = [Sge { addr: 0, bytes: 0, lkey: 0 }; MAX_SGES];
+        elements[0] = Sge { addr: 1000, bytes: 10_000, lkey: 7 };
+        let to = RemoteAddr { addr: 5000, rkey: 9 };
+        let send = Send {
+            seq: 0,
+            op: SendOp::WriteImm(to, 3),
+            signaled: true,
+            fence: false,
+            solicited: false,
+            data: Data::Elements(elements, 1),
+            inline: None,
+            _ah: None,
+            failed: false,
+        };
+        assert_eq!((send.shape(true), send.shape(false)), ((10_000, true), (10_000, false)));
+        let limits = Limits { chunk_bytes: 4096, window_bytes: 8192, request_bytes: 64 };
+        let mut scheduler = Scheduler::new(limits);
+        let application = scheduler.add_application();
+        let connection = scheduler.add_connection(application, 1);
+        let posted = |offset, bytes, last| {
+            let chunk = Chunk { connection, offset, bytes, last };
+            let part = send.own_elements(&chunk);
+            let part = part.as_ref().map(|(sges, count)| &sges[..*count]);
+            let request = send.request(&chunk, 1, part);
+            let Payload::Sges(sges) = request.payload else { panic!("{request:?}") };
+            (request.op, sges[0].addr, sges[0].bytes)
+        };
+        assert_eq!(posted(0, 4096, false), (SendOp::Write(to), 1000, 4096));
+        assert_eq!(posted(4096, 5904, true), (send.op, 1000, 10_000));
+        assert_eq!(posted(0, 10_000, true), (send.op, 1000, 10_000));
+    }
 }
