@@ -21,6 +21,8 @@
 //! | 68 | 4 | CRC32C of all before |
 use crate::RemoteMemory;
 use catchment_verbs::{Endpoint, Gid, NetEnd};
+use std::fmt;
+use std::str::FromStr;
 
 /// Bytes of a card.
 pub const CARD_BYTES: usize = 72;
@@ -48,6 +50,9 @@ pub enum CardError {
     /// Another protocol.
     #[error("the peer speaks another protocol: it begins with {0:02x?}")]
     Magic([u8; 4]),
+    /// A text that is not [`CARD_BYTES`] bytes as hexadecimal digits.
+    #[error("a card of {0} characters: this version has {digits} hexadecimal digits", digits = 2 * CARD_BYTES)]
+    Text(usize),
     /// Another version of the format.
     #[error("unsupported card version {0}: this program reads version {VERSION}")]
     Version(u16),
@@ -93,6 +98,30 @@ pub enum CardError {
         /// Bytes of the slots.
         needed: u64,
     },
+}
+
+impl fmt::Display for Card {
+    /// Writes the 72 bytes as hexadecimal digits.
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.encode().iter().try_for_each(|byte| write!(out, "{byte:02x}"))
+    }
+}
+
+impl FromStr for Card {
+    type Err = CardError;
+
+    /// Reads what [`Card`] displays as.
+    fn from_str(text: &str) -> Result<Self, CardError> {
+        let wrong = || CardError::Text(text.chars().count());
+        let mut bytes = [0; CARD_BYTES];
+        if text.len() != 2 * CARD_BYTES || !text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+            return Err(wrong());
+        }
+        for (at, byte) in bytes.iter_mut().enumerate() {
+            *byte = u8::from_str_radix(&text[2 * at..2 * at + 2], 16).map_err(|_| wrong())?;
+        }
+        Self::decode(&bytes)
+    }
 }
 
 impl Card {

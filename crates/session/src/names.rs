@@ -1,4 +1,4 @@
-//! Device names: text from a peer that becomes the name of a directory.
+//! Names of devices and services, and texts of a peer: what may become the name of a directory or stand in a log.
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::str::FromStr;
 use std::sync::Arc;
@@ -86,6 +86,16 @@ impl<'de> Deserialize<'de> for DeviceName {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
     }
+}
+
+/// Longest name of a service, in characters.
+pub const SERVICE_CHARS: usize = 64;
+
+/// Returns whether a text can name a service: 1 to 64 letters, digits, `-`, `_` and `.`.
+#[must_use]
+pub fn is_service(name: &str) -> bool {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    (1..=SERVICE_CHARS).contains(&name.len()) && name.chars().all(plain)
 }
 
 /// Escapes control characters and cuts to `chars_max` characters: text from a peer must not write

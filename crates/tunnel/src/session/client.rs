@@ -1,6 +1,6 @@
 //! The end with the clients: it listens for them, and keeps a session with the end of their service.
 use super::event::{Connected, Report, Totals, TunnelEvent};
-use super::message::{EndCard, Hello, Message, VERSION, is_service};
+use super::message::{EndCard, Hello, Message, VERSION};
 use super::{
     HANDSHAKE, Made, NotMade, StartError, acquire, check_packets, connect, dial, drain_events,
     hear, protection_text, say, shape_of, unexpected, wait_for_stop,
@@ -13,6 +13,7 @@ use catchment_session::SOFTWARE;
 use catchment_session::backoff::Backoff;
 use catchment_session::host::Host;
 use catchment_session::io::{Address, ClientSecurity};
+use catchment_session::names::is_service;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;

@@ -1,10 +1,10 @@
 //! What the two ends of a tunnel say before the queue pair carries frames, and beside it: one JSON object a
 //! message. `docs/spec/tunnel.md` describes it.
-use catchment_channel::card::CARD_BYTES;
+use catchment_channel::card::CardError;
 use catchment_channel::{Card, MAX_BLOCKS, Mode};
 use catchment_session::host::Host;
 use catchment_session::message::{ProviderOffer, SessionPath, WhyNot};
-use catchment_session::names::printable;
+use catchment_session::names::{is_service, printable};
 use catchment_verbs::{Gid, PacketKey};
 use serde::{Deserialize, Serialize};
 
@@ -14,8 +14,6 @@ pub const VERSION: u32 = 1;
 pub const LABEL: &[u8] = b"EXPORTER-catchment-tunnel";
 /// Most bytes of a message.
 pub const MESSAGE_BYTES: usize = 64 << 10;
-/// Longest name of a service, in characters.
-pub const SERVICE_CHARS: usize = 64;
 /// Windows that an end may have, in bytes.
 pub const WINDOWS: std::ops::RangeInclusive<u32> = 4 << 10..=64 << 20;
 /// Leases that an end may have, in ms.
@@ -41,10 +39,7 @@ impl EndCard {
     #[must_use]
     pub fn of(card: &Card) -> Self {
         let key = card.endpoint.net.and_then(|net| net.key);
-        Self {
-            card: card.encode().iter().map(|byte| format!("{byte:02x}")).collect(),
-            packet_key: key.map(|key| Gid(key.0).to_string()),
-        }
+        Self { card: card.to_string(), packet_key: key.map(|key| Gid(key.0).to_string()) }
     }
 
     /// Reads a card, with a path MTU of at most what was agreed on.
@@ -52,17 +47,7 @@ impl EndCard {
     /// # Errors
     /// What is wrong with it.
     pub fn read(&self, path_mtu: Option<u32>) -> Result<Card, String> {
-        let mut bytes = [0; CARD_BYTES];
-        let digits = self.card.as_bytes();
-        if digits.len() != 2 * CARD_BYTES {
-            return Err(format!("a card of {} hexadecimal digits", digits.len()));
-        }
-        for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
-            let pair = std::str::from_utf8(pair).ok().filter(|pair| !pair.starts_with('+'));
-            let read = pair.and_then(|pair| u8::from_str_radix(pair, 16).ok());
-            *byte = read.ok_or("a card that is not hexadecimal")?;
-        }
-        let mut card = Card::decode(&bytes).map_err(|error| error.to_string())?;
+        let mut card: Card = self.card.parse().map_err(|error: CardError| error.to_string())?;
         let slots = u64::from(card.blocks) * u64::from(card.payload_bytes);
         if !(1..=MAX_BLOCKS).contains(&card.blocks) || slots > SLOTS_BYTES {
             let (blocks, bytes) = (card.blocks, card.payload_bytes);
@@ -243,13 +228,6 @@ impl Message {
             | Self::Goodbye {} => Ok(()),
         }
     }
-}
-
-/// Returns whether a text can name a service: letters, digits, `-`, `_` and `.`.
-#[must_use]
-pub fn is_service(name: &str) -> bool {
-    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-    (1..=SERVICE_CHARS).contains(&name.len()) && name.chars().all(plain)
 }
 
 #[cfg(test)]

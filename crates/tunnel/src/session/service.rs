@@ -1,6 +1,6 @@
 //! The end of services: it answers ends with clients, each with a session, a queue pair and a thread of its own.
 use super::event::{Connected, Report, Totals, TunnelEvent};
-use super::message::{EndCard, Hello, LABEL, Message, Welcome, is_service};
+use super::message::{EndCard, Hello, LABEL, Message, Welcome};
 use super::{
     BLOCKS, HANDSHAKE, LAST_WORD, LEASE, Made, NotMade, PAYLOAD_BYTES, StartError, acquire,
     check_packets, connect, drain_events, hear, protection_text, say, unexpected, wait_for_stop,
@@ -14,6 +14,7 @@ use catchment_session::host::Host;
 use catchment_session::io::{
     Address, Arriving, Place, ServerSecurity, StreamListener, StreamReader, StreamWriter,
 };
+use catchment_session::names::is_service;
 use catchment_session::path::SourceFacts;
 use catchment_session::tls::Protection;
 use std::sync::Arc;
