@@ -303,6 +303,11 @@ impl Channel {
         Ok(block)
     }
 
+    /// Takes a message that was found before the session ended, without a look for more: what had arrived is not lost.
+    pub fn take_found(&mut self) -> Option<Message> {
+        self.ready.pop_front()
+    }
+
     /// Says that this end is about to sleep, where the peer must know to wake it ([`Mode::Write`]). To be called
     /// before a sleep on [`Channel::watch`], and before it is armed. False: not now, as the queue is full; look again.
     ///
@@ -370,6 +375,23 @@ impl Channel {
     /// [`EndError::StaleClaim`] and [`EndError::Packet`] leave the session as it was; after any other
     /// error it is over.
     pub fn commit(&mut self, claim: MessageClaim, packet: u64) -> Result<(), EndError> {
+        self.commit_with(claim, packet, false).map(drop)
+    }
+
+    /// As [`Channel::commit`]; the ticket is done when the message, and so all before it, is in the peer's memory.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn commit_last(&mut self, claim: MessageClaim, packet: u64) -> Result<Ticket, EndError> {
+        self.commit_with(claim, packet, true)
+    }
+
+    fn commit_with(
+        &mut self,
+        claim: MessageClaim,
+        packet: u64,
+        tells: bool,
+    ) -> Result<Ticket, EndError> {
         if claim.number != self.claims {
             return Err(EndError::StaleClaim);
         }
@@ -379,14 +401,14 @@ impl Channel {
         // Where nothing tells of messages there is no immediate for it either.
         let given_back = if self.bell.is_none() { self.take_given_back()? } else { 0 };
         let Parts { outbound, operations, .. } = &mut self.parts;
-        let sent = outbound.send_filled(operations, &filled, given_back)?;
-        debug_assert!(sent, "the claim has left room for it");
+        let sent = outbound.send(operations, &filled, given_back, tells)?;
+        debug_assert!(sent.is_some(), "the claim has left room for it");
         if let Some(bell) = &mut self.bell {
             bell.note_write();
             self.ring()?;
         }
         self.sent.add_block(claim.bytes.into());
-        Ok(())
+        Ok(sent.unwrap_or_default())
     }
 
     /// Takes completions and announces released slots to the peer. Call it now and then while nothing

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A READ or WRITE in flight.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(pub(super) u64);
 
 /// Posts requests to the peer of one queue pair.
@@ -112,7 +112,8 @@ impl Operations {
     /// # Errors
     /// [`OperationError`]; nothing was posted then.
     pub fn read(&self, from: u64, to: usize, bytes: u32) -> Result<Ticket, OperationError> {
-        self.one_sided(SendOp::Read(self.place(from, bytes)?), to, bytes)
+        let scratch = (&*self.memory[SCRATCH], to);
+        self.read_other((&self.shared_there(), from), scratch, bytes)
     }
 
     /// WRITEs `bytes` bytes at `from` of [`Operations::scratch`] to the peer's shared memory at `to`.
@@ -121,24 +122,55 @@ impl Operations {
     /// # Errors
     /// [`OperationError`]; nothing was posted then.
     pub fn write(&self, from: usize, to: u64, bytes: u32) -> Result<Ticket, OperationError> {
-        self.one_sided(SendOp::Write(self.place(to, bytes)?), from, bytes)
+        let scratch = (&*self.memory[SCRATCH], from);
+        self.write_other(scratch, (&self.shared_there(), to), bytes)
     }
 
-    fn place(&self, offset: u64, bytes: u32) -> Result<RemoteAddr, OperationError> {
-        let available = self.remote.bytes.saturating_sub(self.shared_offset);
-        let end = offset.checked_add(bytes.into());
-        if end.is_none_or(|end| end > available) {
-            return Err(OperationError::Remote { offset, bytes: bytes.into(), available });
-        }
-        Ok(self.remote.at((self.shared_offset + offset) as usize))
+    /// As [`Operations::read`], from other memory of the peer into other memory of this end's protection domain: each with
+    /// an offset.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn read_other(
+        &self,
+        from: (&RemoteMemory, u64),
+        to: (&dyn Mr, usize),
+        bytes: u32,
+    ) -> Result<Ticket, OperationError> {
+        self.one_sided(SendOp::Read(place(from, bytes)?), to, bytes)
     }
 
-    fn one_sided(&self, op: SendOp, local: usize, bytes: u32) -> Result<Ticket, OperationError> {
-        let scratch = &self.memory[SCRATCH];
-        if scratch.region().slice(local, bytes as usize).is_err() {
-            return Err(OperationError::Local { offset: local, bytes, available: scratch.bytes() });
+    /// As [`Operations::write`], from other memory of this end's protection domain to other memory of the peer: each with
+    /// an offset.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn write_other(
+        &self,
+        from: (&dyn Mr, usize),
+        to: (&RemoteMemory, u64),
+        bytes: u32,
+    ) -> Result<Ticket, OperationError> {
+        self.one_sided(SendOp::Write(place(to, bytes)?), from, bytes)
+    }
+
+    /// Returns the peer's shared memory.
+    fn shared_there(&self) -> RemoteMemory {
+        let RemoteMemory { addr, rkey, bytes } = self.remote;
+        let bytes = bytes.saturating_sub(self.shared_offset);
+        RemoteMemory { addr: addr + self.shared_offset, rkey, bytes }
+    }
+
+    fn one_sided(
+        &self,
+        op: SendOp,
+        (local, offset): (&dyn Mr, usize),
+        bytes: u32,
+    ) -> Result<Ticket, OperationError> {
+        if local.region().slice(offset, bytes as usize).is_err() {
+            return Err(OperationError::Local { offset, bytes, available: local.bytes() });
         }
-        let sge = [Sge { addr: scratch.addr() + local as u64, bytes, lkey: scratch.lkey() }];
+        let sge = [Sge { addr: local.addr() + offset as u64, bytes, lkey: local.lkey() }];
         self.post(op, Payload::Sges(&sge), true, ONE_SIDED)?.ok_or(OperationError::QueueFull)
     }
 
@@ -317,6 +349,16 @@ impl Operations {
     pub(super) fn into_parts(self) -> (Box<dyn Qp>, Vec<Arc<dyn Mr>>) {
         (self.posting.into_inner().qp, self.memory)
     }
+}
+
+/// Returns the address of bytes of the peer's memory, which has them.
+fn place((memory, offset): (&RemoteMemory, u64), bytes: u32) -> Result<RemoteAddr, OperationError> {
+    let available = memory.bytes;
+    let end = offset.checked_add(bytes.into());
+    if end.is_none_or(|end| end > available) {
+        return Err(OperationError::Remote { offset, bytes: bytes.into(), available });
+    }
+    Ok(memory.at(offset as usize))
 }
 
 #[cfg(test)]

@@ -109,6 +109,17 @@ impl Outbound {
         filled: &Filled,
         given_back: u32,
     ) -> Result<bool, EndError> {
+        Ok(self.send(operations, filled, given_back, false)?.is_some())
+    }
+
+    /// As [`Outbound::send_filled`]; the ticket tells when the message is at the peer, if `tells`. `None` if the queue is full.
+    pub(super) fn send(
+        &mut self,
+        operations: &Operations,
+        filled: &Filled,
+        given_back: u32,
+        tells: bool,
+    ) -> Result<Option<Ticket>, EndError> {
         let Filled { slot, header } = *filled;
         let window = &*self.window;
         let generation = 1 + self.sent / u64::from(window.geometry.blocks());
@@ -120,15 +131,15 @@ impl Outbound {
         let imm = imm(Some(slot), given_back);
         // Before the request: the peer may answer at once.
         window.sent.store(self.sent + 1, Ordering::Release);
-        let signaled = !window.is_free(operations, self.sent + 1);
+        let signaled = tells || !window.is_free(operations, self.sent + 1);
         let Some(ticket) = operations.message(offset, bytes, imm, signaled)? else {
             window.sent.store(self.sent, Ordering::Release);
-            return Ok(false);
+            return Ok(None);
         };
         self.sent += 1;
         window.request_of[slot as usize].store(ticket.0, Ordering::Relaxed);
         window.posted.store(self.sent, Ordering::Release);
-        Ok(true)
+        Ok(Some(ticket))
     }
 
     /// Announces in a notice of its own that so many messages of the peer were released. False if

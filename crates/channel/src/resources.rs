@@ -4,7 +4,7 @@ use super::{Card, ChannelError, cleanup};
 use crate::geometry::{EXPOSED, Geometry};
 use crate::{ChannelShape, Mode, RemoteMemory};
 use catchment_transfer::layout::LINE_BYTES;
-use catchment_verbs::{Access, CompletionChannel, Context, QpInit, VerbsError};
+use catchment_verbs::{Access, CompletionChannel, Context, Pd, QpInit, VerbsError};
 use std::sync::{Arc, Weak};
 
 /// Everything that an end needs, acquired.
@@ -22,9 +22,17 @@ impl Resources {
     /// [`ChannelError::Resource`] with what the device refused. What was acquired before is released
     /// then.
     pub fn acquire(context: Arc<dyn Context>, shape: ChannelShape) -> Result<Self, ChannelError> {
+        Self::acquire_with(context, shape, None)
+    }
+
+    fn acquire_with(
+        context: Arc<dyn Context>,
+        shape: ChannelShape,
+        pd: Option<&Arc<dyn Pd>>,
+    ) -> Result<Self, ChannelError> {
         let geometry = shape.geometry()?;
         let mut held = Held { context: Some(Arc::clone(&context)), ..Held::default() };
-        match fill(&mut held, &*context, &shape, &geometry) {
+        match fill(&mut held, (&*context, pd), &shape, &geometry) {
             Ok(card) => Ok(Self { shape, geometry, card, held }),
             Err(error) => {
                 // Nothing else uses any of it.
@@ -32,6 +40,22 @@ impl Resources {
                 Err(error)
             }
         }
+    }
+
+    /// As [`Resources::acquire`], in a protection domain of this device that the program keeps: what it has registered there
+    /// the peer can reach, too.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn acquire_in(
+        context: Arc<dyn Context>,
+        pd: &Arc<dyn Pd>,
+        shape: ChannelShape,
+    ) -> Result<Self, ChannelError> {
+        let mut resources = Self::acquire_with(context, shape, Some(pd))?;
+        // Not this end's to release.
+        resources.held.pd = None;
+        Ok(resources)
     }
 
     /// Returns its sizes.
@@ -65,7 +89,7 @@ impl Resources {
 /// Fills in `held` step by step. When a step fails, the rest stays for the cleanup.
 fn fill(
     held: &mut Held,
-    context: &dyn Context,
+    (context, pd): (&dyn Context, Option<&Arc<dyn Pd>>),
     shape: &ChannelShape,
     geometry: &Geometry,
 ) -> Result<Card, ChannelError> {
@@ -73,7 +97,8 @@ fn fill(
         return Err(ChannelError::Order);
     }
     let refused = |what| move |source: VerbsError| ChannelError::Resource { what, source };
-    let pd = context.alloc_pd().map_err(refused("a protection domain"))?;
+    let pd = pd.map_or_else(|| context.alloc_pd(), |pd| Ok(Arc::clone(pd)));
+    let pd = pd.map_err(refused("a protection domain"))?;
     held.pd = Some(Arc::clone(&pd));
     let channel = context.create_channel();
     let channel = channel.map_err(refused("a completion channel"))?;
@@ -135,7 +160,11 @@ mod tests {
         let too_many = ChannelShape::new(crate::MAX_BLOCKS + 1, 256);
         let refused = Resources::acquire(Arc::clone(&context), too_many).map(drop);
         assert!(matches!(refused, Err(ChannelError::Blocks(_))), "{refused:?}");
-        drop(context);
+        let pd = context.alloc_pd().unwrap();
+        let within = Resources::acquire_in(Arc::clone(&context), &pd, shape).unwrap();
+        assert_eq!((census.alive(Object::Qp), census.alive(Object::Mr)), (1, 3));
+        within.release().unwrap();
+        drop((pd, context));
         assert_eq!(census.total(), 0);
     }
 }
