@@ -1,6 +1,6 @@
 //! Why an application has its rate, from two looks at the accounts of its agent.
 use crate::policy::{self, Optimum};
-use crate::protocol::{Account, Peer, Processor, Rounds};
+use crate::protocol::{Account, Offered, Peer, Processor, Rounds};
 use crate::provider::{Inquiry, Standing};
 use catchment_control::drum::ProblemError;
 use catchment_verbs::VerbsError;
@@ -124,6 +124,8 @@ pub struct View {
     pub spent: Option<Spent>,
     /// How long ago shares or rates last became others: seconds; `None` before the first time.
     pub decided_ago_s: Option<f64>,
+    /// What applications offer by name.
+    pub services: Vec<Offered>,
 }
 
 /// Looks at an agent again and again, over one connection.
@@ -151,7 +153,8 @@ impl Observer {
     pub fn look(&mut self) -> Result<View, ExplainError> {
         let standing = self.inquiry.ask()?;
         let decided_ago_s = standing.decided_ago().map(|ago| ago.as_secs_f64());
-        let Standing { alpha, applications, peers, rounds, processor, decided_ns: _ } = standing;
+        let Standing { alpha, applications, peers, rounds, processor, decided_ns: _, services } =
+            standing;
         let now = Instant::now();
         let rates = match &self.before {
             Some((then, before, _)) => between(before, &applications, alpha, now - *then)?,
@@ -173,6 +176,7 @@ impl Observer {
             processor,
             spent,
             decided_ago_s,
+            services,
         })
     }
 }

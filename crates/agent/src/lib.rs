@@ -10,9 +10,11 @@
 //! - [`peer`]: sessions with the agents of other hosts.
 //! - [`slot`]: memory in which such an agent writes its newest message of a round.
 //! - [`protocol`]: what an application and its agent say over their socket.
+//! - `services`: which application answers whom that calls it by name.
 //! - [`calibrate`]: what a device moves, and what a request costs it.
 //! - [`Agent`]: the agent itself; [`SharedQps`]: the queue pairs that connections share, without its thread.
-//! - [`AgentProvider`]: verbs for applications, through an agent; [`Inquiry`]: how an agent stands.
+//! - [`AgentProvider`]: verbs for applications, through an agent; [`Application`]: what applications ask of it beside verbs;
+//!   [`Inquiry`]: how an agent stands.
 #![forbid(unsafe_code)]
 
 pub mod calibrate;
@@ -29,7 +31,11 @@ pub mod protocol;
 mod provider;
 pub mod ring;
 pub mod scheduler;
+mod services;
 pub mod slot;
 
 pub use daemon::{Agent, Posted, SharedQps};
-pub use provider::{AgentOptions, AgentProvider, INFO, Inquiry, Standing, peers, rounds, status};
+pub use provider::{
+    AgentOptions, AgentProvider, Application, DEFAULT_AGENT, INFO, Incoming, Inquiry, Offer,
+    Standing, peers, rounds, status,
+};

@@ -15,6 +15,6 @@ mod slots;
 fn the_fuzz_corpus_does_no_harm() {
     replay("agent_entry", 6, entries::check);
     replay("agent_inband", 15, inband::check);
-    replay("agent_peer", 12, peers::check);
+    replay("agent_peer", 14, peers::check);
     replay("agent_slot", 6, slots::check);
 }

@@ -149,9 +149,9 @@ fn a_peer_is_refused_with_the_reason() {
     for (bytes, said) in [
         (
             older.as_bytes(),
-            "the peer speaks version 0 of the protocol between agents, this agent 5: update",
+            "the peer speaks version 0 of the protocol between agents, this agent 6: update",
         ),
-        (br#"{"type": "hello", "version": 5, "alpha": NaN}"#, "a message that cannot be read"),
+        (br#"{"type": "hello", "version": 6, "alpha": NaN}"#, "a message that cannot be read"),
         (br#"{"type": "ping"}"#, "the first message is no hello"),
         (b"\x01\x02\0\0", "a message of a round"),
         (b"", "a message of a round"),

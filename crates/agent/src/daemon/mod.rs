@@ -1,5 +1,6 @@
 //! The agent: it owns the queue pairs and the registrations of the applications of a host.
 mod address_handles;
+mod calls;
 mod checks;
 mod connection;
 mod engine;
@@ -24,6 +25,7 @@ mod status;
 use crate::peer::{Brought, Change, PeerError, PeerSecurity, Peers, SlotNews, Wiring};
 use crate::policy::{Below, Mode, Policy, PolicyError};
 use crate::protocol;
+use crate::services::Services;
 use catchment_provider_roce::{RoceOptions, RoceProvider};
 use catchment_provider_shm::{DEVICE, ShmProvider, seqpacket};
 use catchment_session::io::Address;
@@ -51,6 +53,8 @@ struct Shared {
     peers: Option<Peers>,
     /// To tell the agent of sessions of connections.
     news: Option<UnboundedSender<Change>>,
+    /// What applications offer by name.
+    services: Arc<Services>,
     /// Where connections share queue pairs.
     parts: Option<Parts>,
     /// After the sessions, which ask it.
@@ -148,7 +152,7 @@ fn start_peers(
     policy: &Policy,
     port: &Port,
     security: PeerSecurity,
-    parts: Option<&Parts>,
+    (parts, services): (Option<&Parts>, &Arc<Services>),
     (commands, bell): (Sender<Command>, Arc<OwnedFd>),
 ) -> Result<Option<Abroad>, PeerError> {
     if !policy.between.is_used() {
@@ -172,7 +176,8 @@ fn start_peers(
     let make = Box::new(move |make| drop(asks.send(make)));
     let brought = Brought::default();
     let gid = port.context.gid();
-    let wiring = Wiring { gid, changes, brought: brought.clone(), tell, make };
+    let (back, services) = (news.downgrade(), Arc::clone(services));
+    let wiring = Wiring { gid, changes, back, services, brought: brought.clone(), tell, make };
     let peers = Peers::start(policy, security, wiring)?;
     Ok(Some(Abroad { peers, maker: Maker::start(asked, work)?, news, brought }))
 }
@@ -209,7 +214,9 @@ impl Agent {
         let parts = make_parts(&policy, &port)?;
         let chunks = MemoryChunks::start(port.context.alloc_pd()?, policy.memory_chunks);
         let chunks = chunks.map_err(os("starting a thread"))?;
-        let abroad = start_peers(&policy, &port, security, parts.as_ref(), wires);
+        let services = Arc::new(Services::default());
+        let within = (parts.as_ref(), &services);
+        let abroad = start_peers(&policy, &port, security, within, wires);
         let abroad = abroad.map_err(|error| VerbsError::Invalid(error.to_string()))?;
         let news = abroad.as_ref().map(|abroad| abroad.news.clone());
         let has_groups = policy.mode == Mode::Share;
@@ -224,6 +231,7 @@ impl Agent {
             port,
             peers,
             news,
+            services,
             parts,
             _maker: maker,
             chunks,
@@ -255,6 +263,10 @@ impl Agent {
         now.check_change(&policy)?;
         let policy = Arc::new(policy);
         *now = Arc::clone(&policy);
+        let may_offer = |application: &str, service: &str| {
+            policy.rule(application).is_some_and(|rule| rule.may_offer(service))
+        };
+        self.shared.services.keep(may_offer);
         self.shared.tell(Command::Policy(policy));
         Ok(())
     }
@@ -316,6 +328,7 @@ fn listen(shared: &Arc<Shared>, listener: &OwnedFd) {
             }
         }
     }
+    shared.services.end();
     for (thread, fd) in served {
         if let Some(fd) = fd.upgrade() {
             let _ = rustix::net::shutdown(&*fd, rustix::net::Shutdown::Both);

@@ -5,12 +5,12 @@ use super::engine::{Command, Newcomer};
 use super::holdings::{Memory, rights_of_slices};
 use super::own::OwnQp;
 use super::status::tell;
-use super::{Shared, forever};
+use super::{Shared, calls, forever};
 use crate::entry::{MAX_INLINE_BYTES, MAX_SGES};
 use crate::peer::{Change, Local, Sharing};
 use crate::policy::{Mode, Rule};
 use crate::pool::{self, AgentEnd};
-use crate::protocol::{self, Account, Device, Reply, Request, Transition, VERSION};
+use crate::protocol::{self, Account, Device, Hints, Reply, Request, Transition, VERSION};
 use catchment_provider_shm::seqpacket::Credentials;
 use catchment_verbs::provider::{check_limit, check_qp};
 use catchment_verbs::{
@@ -66,13 +66,13 @@ struct Known {
 pub(super) type Answer = Result<Reply, String>;
 
 /// Serves a connection until its end.
-pub(super) fn serve(shared: &Shared, fd: &OwnedFd) {
+pub(super) fn serve(shared: &Shared, fd: &Arc<OwnedFd>) {
     if let Err(error) = converse(shared, fd) {
         tracing::debug!(%error, "connection of an application ended");
     }
 }
 
-fn converse(shared: &Shared, fd: &OwnedFd) -> io::Result<()> {
+fn converse(shared: &Shared, fd: &Arc<OwnedFd>) -> io::Result<()> {
     let who = Credentials::of_peer(fd.as_fd())?;
     let mut deadline = Instant::now() + HELLO_TIMEOUT;
     loop {
@@ -93,7 +93,25 @@ fn converse(shared: &Shared, fd: &OwnedFd) -> io::Result<()> {
                     Err(reason) => refuse(fd, reason),
                 };
             }
-            Request::AllocPd
+            Request::Offer { version, application, service } => {
+                let names = (application.as_str(), service.as_str());
+                let offered = match check_version(version) {
+                    Ok(()) => calls::offer(shared, fd, who, names)?,
+                    Err(reason) => Err(reason),
+                };
+                return offered.map_or_else(|reason| refuse(fd, reason), |_| Ok(()));
+            }
+            Request::Call(call) => {
+                let called = check_version(call.version);
+                return match called.and_then(|()| calls::call(shared, who, call)) {
+                    Ok(card) => protocol::send(fd.as_fd(), &Reply::Accepted { card }, &[]),
+                    Err(reason) => refuse(fd, reason),
+                };
+            }
+            Request::Accept { .. }
+            | Request::Reject { .. }
+            | Request::Hint(_)
+            | Request::AllocPd
             | Request::DropPd { .. }
             | Request::Register { .. }
             | Request::Deregister { .. }
@@ -114,6 +132,15 @@ fn refuse(fd: &OwnedFd, reason: String) -> io::Result<()> {
     protocol::send(fd.as_fd(), &Reply::Refused { reason }, &[])
 }
 
+fn check_version(version: u32) -> Result<(), String> {
+    if version == VERSION {
+        return Ok(());
+    }
+    Err(format!(
+        "the agent speaks version {VERSION} of its protocol, the application {version}: update the older one"
+    ))
+}
+
 /// Makes an application's request pool, and welcomes it.
 fn admit<'a>(
     shared: &'a Shared,
@@ -122,11 +149,7 @@ fn admit<'a>(
     version: u32,
     name: &str,
 ) -> Result<Monitor<'a>, String> {
-    if version != VERSION {
-        return Err(format!(
-            "the agent speaks version {VERSION} of its protocol, the application {version}: update the older one"
-        ));
-    }
+    check_version(version)?;
     // Until the engine knows of it: other rules are then for this one too.
     let policy = shared.policy.lock();
     let rule = policy.admit(name, who.user)?.clone();
@@ -310,10 +333,24 @@ impl Monitor<'_> {
                 self.queue_pairs.remove(&queue_pair);
                 Ok(Reply::Done)
             }
-            Request::Chunk { .. } | Request::Hello { .. } | Request::Status => {
-                Err("not after a Hello".to_owned())
-            }
+            Request::Hint(hints) => self.hint(hints),
+            Request::Chunk { .. }
+            | Request::Hello { .. }
+            | Request::Status
+            | Request::Offer { .. }
+            | Request::Accept { .. }
+            | Request::Reject { .. }
+            | Request::Call(_) => Err("not after a Hello".to_owned()),
         }
+    }
+
+    fn hint(&self, hints: Hints) -> Answer {
+        let (policy, name) = (self.shared.policy(), &self.rule.name);
+        // Of the policy of now.
+        let rule = policy.rule(name).ok_or_else(|| format!("the policy has no {name:?}"))?;
+        hints.check(name, rule.weight)?;
+        self.shared.tell(Command::Hint(self.key, hints));
+        Ok(Reply::Done)
     }
 
     fn alloc_pd(&mut self) -> Answer {

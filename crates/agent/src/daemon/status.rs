@@ -26,7 +26,9 @@ pub(super) fn tell(shared: &Shared, fd: &OwnedFd) -> io::Result<()> {
     let alpha = shared.policy().alpha;
     let (peers, rounds) = ask_about_peers(shared).unzip();
     let (peers, rounds) = (peers.unwrap_or_default(), rounds.map(Box::new));
-    let status = Reply::Status { alpha, applications, peers, rounds, processor, decided_ns };
+    let services = shared.services.offered();
+    let status =
+        Reply::Status { alpha, applications, peers, rounds, processor, decided_ns, services };
     protocol::send_in_turn(fd.as_fd(), &status, deadline)
 }
 

@@ -1,5 +1,6 @@
 //! One host among others: `drum::Host`, what it needs to know of applications and peers, and its rates.
 use super::alarm::Alarm;
+use super::calls::Calls;
 use super::capacity::{BYTES_PER_MOPS, Capacity};
 use super::carried::Carrying;
 use super::message::{Frame, Hello, PeerMessage};
@@ -10,13 +11,14 @@ use super::shares::Shares;
 use super::slot_ends::SlotEnds;
 use super::{Change, Make, Rate, Verdict, digest_of};
 use crate::protocol::{Peer, Rounds};
+use crate::services::Services;
 use catchment_control::drum::{Application, Host, HostError, Input, Message as Round, Output};
 use catchment_session::io::Address;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::sync::mpsc::{Receiver, UnboundedReceiver, UnboundedSender};
+use tokio::sync::mpsc::{Receiver, UnboundedReceiver, UnboundedSender, WeakUnboundedSender};
 
 /// Whom it tells.
 pub(super) struct Tells {
@@ -36,6 +38,11 @@ pub(super) struct Hub {
     pub(super) shares: Shares,
     pub(super) slots: SlotEnds,
     pub(super) carrying: Carrying,
+    pub(super) calls: Calls,
+    /// What applications here offer.
+    pub(super) services: Arc<Services>,
+    /// To itself, for answers of services here.
+    pub(super) back: WeakUnboundedSender<Change>,
     /// When questions that were not answered are asked again.
     pub(super) asks_again: Option<Instant>,
     /// The engine's number of each application.
@@ -90,6 +97,7 @@ impl Hub {
         registry: Arc<Registry>,
         tells: Tells,
         (shares, slots, carrying): (Shares, SlotEnds, Carrying),
+        (services, back): (Arc<Services>, WeakUnboundedSender<Change>),
     ) -> Self {
         let roster = Roster::new(ours.host, ours.device.clone());
         Self {
@@ -101,6 +109,9 @@ impl Hub {
             shares,
             slots,
             carrying,
+            calls: Calls::default(),
+            services,
+            back,
             asks_again: None,
             keys: BTreeMap::new(),
             joined: BTreeMap::new(),
@@ -188,7 +199,7 @@ impl Hub {
         // Far enough, where the host waits for nothing.
         let due = self.began + Duration::from_nanos(due.min(u64::MAX >> 8));
         let others = self.missing.values().copied().chain(self.shares.due()).chain(self.asks_again);
-        let others = others.chain(self.slots.due());
+        let others = others.chain(self.slots.due()).chain(self.calls.due());
         others.chain([due]).min().unwrap_or(due)
     }
 
@@ -308,8 +319,8 @@ impl Hub {
                 let is_known = self.roster.knows(&device);
                 if let Some(host) = self.roster.connect(at, device, qpn) {
                     self.ask(host, vec![qpn]);
-                } else if let Some(discovery) = self.discovery.as_mut().filter(|_| !is_known) {
-                    discovery.look(gid.ip());
+                } else if !is_known {
+                    self.look_for(gid.ip());
                 }
             }
             Change::Disconnect { key, queue_pair } => {
@@ -317,9 +328,18 @@ impl Hub {
             }
             Change::Shared(news) => self.share(news),
             Change::Slots(news) => self.note_slots(news),
+            Change::Call(calling) => self.call(*calling),
+            Change::Answered { host, call, answer } => self.answer_call(host, call, answer),
             Change::Status(reply) => {
                 let _ = reply.send((self.peers(), self.rounds()));
             }
+        }
+    }
+
+    /// Looks for an agent at an address.
+    pub(super) fn look_for(&mut self, at: IpAddr) {
+        if let Some(discovery) = &mut self.discovery {
+            discovery.look(at);
         }
     }
 
@@ -341,17 +361,20 @@ impl Hub {
                 for queue_pairs in self.roster.questions(hello.host) {
                     self.ask(hello.host, queue_pairs);
                 }
+                self.call_opened(hello.host, &hello.device, &hello.name);
             }
             Event::Frame { host, frame: Frame::Message(message) } => self.heard(host, message),
             Event::Frame { host, frame: Frame::Round(round) } => self.take_round(host, round),
             Event::Written { host, number, bytes } => self.take_written(host, number, &bytes),
             Event::Closed { host, said_goodbye: true } => {
+                self.calls.closed(host);
                 self.slots.forget(host);
                 self.handle(Input::Gone(host));
                 self.lose_host(host);
             }
             Event::Closed { host, said_goodbye: false } => {
                 let lease = Duration::from_millis(self.ours.lease_ms.into());
+                self.calls.closed(host);
                 self.shares.closed(host);
                 self.slots.forget(host);
                 self.missing.insert(host, Instant::now() + 2 * lease);
@@ -375,6 +398,12 @@ impl Hub {
                 self.roster.forget_application(host, application);
             }
             PeerMessage::Slots(theirs) => self.heard_slots(host, theirs),
+            PeerMessage::Call { call, service, application, card } => {
+                self.heard_call(host, call, (&service, application, card));
+            }
+            PeerMessage::Called { call, card, reason } => {
+                self.calls.answered(host, call, card.ok_or(reason));
+            }
             PeerMessage::SlotsReady { number } => self.slots.heard_ready(host, number),
             other @ (PeerMessage::Hello(_)
             | PeerMessage::Welcome(_)
@@ -417,6 +446,7 @@ impl Hub {
     /// Gives up hosts that had no session for two leases.
     fn expire(&mut self) {
         let now = Instant::now();
+        self.calls.expire(now);
         let over = self.missing.iter().filter(|(_, until)| **until <= now);
         let over: Vec<u32> = over.map(|(host, _)| *host).collect();
         over.into_iter().for_each(|host| self.lose_host(host));

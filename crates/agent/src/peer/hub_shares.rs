@@ -81,6 +81,8 @@ impl Hub {
             | PeerMessage::Left { .. }
             | PeerMessage::Slots(_)
             | PeerMessage::SlotsReady { .. }
+            | PeerMessage::Call { .. }
+            | PeerMessage::Called { .. }
             | PeerMessage::Ping {}
             | PeerMessage::Goodbye {} => {}
         }

@@ -2,14 +2,15 @@
 //!
 //! A frame that begins with `{` is a JSON object, [`PeerMessage`]; any other is a message of the rounds
 //! ([`drum::Message`](catchment_control::drum::Message)).
+use crate::services::CARD_BYTES;
 use crate::slot::SLOT_BYTES;
 use catchment_control::drum::{Message as Round, WireError};
-use catchment_session::names::printable;
+use catchment_session::names::{is_service, printable};
 use catchment_verbs::{Access, Endpoint};
 use serde::{Deserialize, Serialize};
 
 /// The version of this protocol. Others are refused.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 /// The label of the TLS exporter.
 pub const LABEL: &[u8] = b"EXPORTER-catchment-agents";
 /// Most bytes of a JSON object.
@@ -226,6 +227,26 @@ pub enum PeerMessage {
         /// The peer's number of them.
         number: u32,
     },
+    /// An application of the sender calls a service of the peer.
+    Call {
+        /// The sender's number of it.
+        call: u64,
+        /// The service.
+        service: String,
+        /// The application, by its name in the sender's policy.
+        application: String,
+        /// For the service.
+        card: String,
+    },
+    /// Its answer.
+    Called {
+        /// The peer's number of the call.
+        call: u64,
+        /// For the caller; none: refused.
+        card: Option<String>,
+        /// Why, for people.
+        reason: String,
+    },
     /// Keeps the lease.
     Ping {},
     /// The agent ends: it has stopped sending.
@@ -351,6 +372,16 @@ impl PeerMessage {
         match &message {
             Self::Hello(hello) | Self::Welcome(hello) => hello.check()?,
             Self::Refused { reason, .. } => {
+                demand("reason", reason.chars().count() <= 1024, reason)?;
+            }
+            Self::Call { service, application, card, .. } => {
+                demand("service", is_service(service), service)?;
+                demand("application", application.chars().count() <= 256, application)?;
+                demand("card", card.len() <= CARD_BYTES, card)?;
+            }
+            Self::Called { card, reason, .. } => {
+                let card = card.as_deref().unwrap_or_default();
+                demand("card", card.len() <= CARD_BYTES, card)?;
                 demand("reason", reason.chars().count() <= 1024, reason)?;
             }
             Self::Where { queue_pairs } => asked(queue_pairs.len())?,

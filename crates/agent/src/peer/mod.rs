@@ -2,10 +2,12 @@
 //!
 //! A thread of its own accepts and dials, and moves messages; what they say about rates is for the hub.
 mod alarm;
+mod calls;
 mod capacity;
 mod carried;
 mod groups;
 mod hub;
+mod hub_calls;
 mod hub_carried;
 mod hub_shares;
 mod hub_slots;
@@ -21,7 +23,9 @@ mod slots;
 
 use crate::policy::{Below, Between, Mode, Policy};
 use crate::protocol::{Peer, Rounds};
+use crate::services::{Answer, Services};
 use alarm::Alarm;
+pub(crate) use calls::Calling;
 use capacity::Capacity;
 pub(crate) use carried::Brought;
 use carried::Carrying;
@@ -47,7 +51,7 @@ use std::sync::mpsc::Sender;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::runtime::{Builder, Runtime};
-use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::sync::mpsc::{UnboundedReceiver, WeakUnboundedSender};
 use tokio::sync::{mpsc, oneshot};
 
 /// Connections that make their handshake at a time.
@@ -111,6 +115,14 @@ pub(crate) enum Change {
     Shared(Sharing),
     /// What became of slots for messages of the rounds.
     Slots(SlotNews),
+    /// An application calls a service of another host.
+    Call(Box<Calling>),
+    /// A service here answers a caller of another host.
+    Answered {
+        host: u32,
+        call: u64,
+        answer: Answer,
+    },
     /// How do other agents and the rounds with them stand?
     Status(Sender<(Vec<Peer>, Rounds)>),
 }
@@ -231,6 +243,10 @@ pub(crate) struct Wiring {
     /// The address of the device.
     pub(crate) gid: Gid,
     pub(crate) changes: UnboundedReceiver<Change>,
+    /// To tell of changes from within.
+    pub(crate) back: WeakUnboundedSender<Change>,
+    /// What applications here offer.
+    pub(crate) services: Arc<Services>,
     /// What data bring.
     pub(crate) brought: Brought,
     /// Tells the engine.
@@ -246,7 +262,7 @@ impl Peers {
         security: PeerSecurity,
         wiring: Wiring,
     ) -> Result<Self, PeerError> {
-        let Wiring { gid, changes, brought, tell, make } = wiring;
+        let Wiring { gid, changes, back, services, brought, tell, make } = wiring;
         let between = &policy.between;
         if policy.mode == Mode::Raw {
             return Err(PeerError::Raw);
@@ -286,6 +302,7 @@ impl Peers {
             Arc::clone(&registry),
             tells,
             (shares, slots, carrying),
+            (services, back),
         );
         // Where a device's address is that of its host, an agent there is at the same port as this one.
         if let (Below::Roce(_), Some(Address::Tcp { port, .. })) = (policy.device, &local) {

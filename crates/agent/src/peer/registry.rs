@@ -186,6 +186,14 @@ impl Registry {
         }
     }
 
+    /// Returns the host whose agent has this name, if only one has.
+    pub(super) fn host_of(&self, name: &str) -> Option<u32> {
+        let inner = self.inner.lock();
+        let mut named = inner.hosts.values().filter(|known| known.hello.name == name);
+        let first = named.next()?.hello.host;
+        named.next().is_none().then_some(first)
+    }
+
     pub(super) fn is_up(&self, host: u32) -> bool {
         self.inner.lock().hosts.get(&host).is_some_and(|known| known.session.is_some())
     }

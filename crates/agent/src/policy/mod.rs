@@ -4,6 +4,7 @@ mod memory;
 mod optimum;
 
 use crate::peer::message::LEASES_MS;
+use catchment_session::names::is_service;
 pub(crate) use limits::{WINDOW_CHUNKS, request_bytes};
 pub use memory::MemoryChunks;
 pub use optimum::{Optimum, optimum};
@@ -199,10 +200,24 @@ pub struct Rule {
     /// They may send datagrams (UD) where the device does. What these bring to other hosts is granted by nobody there.
     #[serde(default)]
     pub datagrams: bool,
+    /// The services that they may offer by name; left out: one of their own name.
+    #[serde(default)]
+    pub services: Vec<String>,
+}
+
+impl Rule {
+    /// Returns whether applications of this rule may offer a service.
+    #[must_use]
+    pub fn may_offer(&self, service: &str) -> bool {
+        if self.services.is_empty() {
+            return self.name == service;
+        }
+        self.services.iter().any(|known| known == service)
+    }
 }
 
 fn default_name() -> String {
-    "agent0".to_owned()
+    crate::DEFAULT_AGENT.to_owned()
 }
 
 const fn one() -> f64 {
@@ -275,6 +290,12 @@ impl Policy {
                 return wrong(format!(
                     "weight = {} of {:?} is not above 0",
                     rule.weight, rule.name
+                ));
+            }
+            if let Some(service) = rule.services.iter().find(|service| !is_service(service)) {
+                return wrong(format!(
+                    "{service:?} of {:?} cannot name a service: 1 to 64 letters, digits, '-', '_' or '.' can",
+                    rule.name
                 ));
             }
             let same = policy.applications.iter().filter(|other| other.name == rule.name);
@@ -394,6 +415,15 @@ mod tests {
     }
 
     #[test]
+    fn an_application_offers_its_own_name_or_what_the_policy_says() {
+        let text = r#"{"applications": [{"name": "a"}, {"name": "b", "services": ["c", "d"]}]}"#;
+        let policy = Policy::parse(text).unwrap();
+        let may = |rule: &str, service| policy.rule(rule).unwrap().may_offer(service);
+        assert!(may("a", "a") && may("b", "c") && may("b", "d"));
+        assert!(!may("a", "c") && !may("b", "b"));
+    }
+
+    #[test]
     fn only_applications_may_change_while_an_agent_runs() {
         let policy =
             |text: &str| Policy::parse(&format!(r#"{{"applications": [] {text}}}"#)).unwrap();
@@ -423,6 +453,10 @@ mod tests {
             ("{\n\"applications\": [],\n\"weihgt\": 1}", "line 3"),
             (r#"{"applications": [{"name": "a", "weight": 0}]}"#, "weight = 0 of \"a\""),
             (r#"{"applications": [{"name": "a"}, {"name": "a"}]}"#, "twice"),
+            (
+                r#"{"applications": [{"name": "a", "services": ["b c"]}]}"#,
+                "\"b c\" of \"a\" cannot name a service",
+            ),
             (r#"{"applications": [], "chunk_bytes": 1}"#, "chunk_bytes = 1"),
             (r#"{"applications": [], "request_bytes": 63}"#, "request_bytes = 63"),
             (r#"{"applications": [], "alpha": -1}"#, "alpha = -1"),

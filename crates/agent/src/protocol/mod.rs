@@ -1,21 +1,24 @@
 //! What an application and its agent say over their socket: one JSON object a message, with descriptors.
 //! `docs/spec/agent.md` describes it.
+mod hints;
 mod standing;
+mod transition;
 
 use catchment_provider_shm::seqpacket;
-use catchment_verbs::{
-    Access, Caps, Endpoint, Gid, NetEnd, QpTransition, RtrAttr, RtsAttr, Services, event,
-};
+use catchment_verbs::{Caps, Endpoint, Gid, NetEnd, Services, event};
+pub use hints::Hints;
 use serde::{Deserialize, Serialize};
-pub use standing::{Account, By, Peer, Processor, Rounds};
+pub use standing::{Account, By, Offered, Peer, Processor, Rounds};
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::time::{Duration, Instant};
+use std::time::Instant;
+pub use transition::Transition;
 
 /// The version of this protocol. Others are refused.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 /// Most bytes of a message of an application.
-pub const REQUEST_BYTES: usize = 1024;
+pub const REQUEST_BYTES: usize = 2048;
 /// Most bytes of a message of an agent: a status tells of applications and other agents.
 pub const REPLY_BYTES: usize = 1 << 16;
 /// Most applications that one message tells of.
@@ -37,7 +40,7 @@ pub fn net_end((udp_port, path_mtu, extensions): Net) -> NetEnd {
 }
 
 /// What an application asks.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "what", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Request {
     /// The first message.
@@ -49,6 +52,33 @@ pub enum Request {
     },
     /// The accounts of all applications; without a Hello.
     Status,
+    /// Offers a service: the first message of a connection that is for it alone.
+    Offer {
+        /// [`VERSION`].
+        version: u32,
+        /// The name in the policy.
+        application: String,
+        /// The name of the service.
+        service: String,
+    },
+    /// Takes a caller of the service.
+    Accept {
+        /// Its number.
+        call: u64,
+        /// For the caller.
+        card: String,
+    },
+    /// Turns a caller of the service away.
+    Reject {
+        /// Its number.
+        call: u64,
+        /// Why, for people.
+        reason: String,
+    },
+    /// Calls a service: the only message of its connection.
+    Call(Call),
+    /// What the application wants of its rate, in place of what it said before.
+    Hint(Hints),
     /// A protection domain.
     AllocPd,
     /// The end of a protection domain.
@@ -62,7 +92,7 @@ pub enum Request {
         pd: u32,
         /// Length.
         bytes: u64,
-        /// Bits of [`Access`].
+        /// Bits of [`Access`](catchment_verbs::Access).
         access: u32,
         /// It can be mapped for writing.
         writable: bool,
@@ -87,7 +117,7 @@ pub enum Request {
         offset: u64,
         /// Its length.
         bytes: u64,
-        /// Bits of [`Access`].
+        /// Bits of [`Access`](catchment_verbs::Access).
         access: u32,
         /// The application still has these bytes: what is under way to them may arrive.
         again: bool,
@@ -136,107 +166,22 @@ pub enum Request {
     },
 }
 
-/// A transition of a queue pair ([`QpTransition`]).
+/// A call of a service.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub enum Transition {
-    /// To RESET.
-    Reset,
-    /// To INIT, with the bits of [`Access`].
-    Init(u32),
-    /// To RTR.
-    Rtr {
-        /// The peer, as [`Endpoint`] prints it.
-        remote: String,
-        /// READs and atomics of the peer served at once.
-        max_dest_rd_atomic: u32,
-        /// Nanoseconds.
-        min_rnr_timer_ns: u64,
-    },
-    /// To RTS.
-    Rts {
-        /// READs and atomics outstanding at once.
-        max_rd_atomic: u32,
-        /// Nanoseconds.
-        timeout_ns: u64,
-        /// Times.
-        retry_cnt: u8,
-        /// Times; 7 is for ever.
-        rnr_retry: u8,
-    },
-    /// To INIT, of UD, with the Q_Key.
-    InitUd(u32),
-    /// To RTR, of UD.
-    RtrUd,
-    /// To RTS, of UD.
-    RtsUd,
-    /// To SQD.
-    Sqd,
-    /// To the error state.
-    Err,
-}
-
-fn ns(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
-}
-
-impl Transition {
-    /// Returns the transition as a message; `None` for one of a service that agents do not offer.
-    #[must_use]
-    pub fn of(transition: &QpTransition) -> Option<Self> {
-        Some(match transition {
-            QpTransition::ToReset => Self::Reset,
-            QpTransition::ToInit { access } => Self::Init(access.bits()),
-            QpTransition::ToRtr(attr) => Self::Rtr {
-                remote: attr.remote.to_string(),
-                max_dest_rd_atomic: attr.max_dest_rd_atomic,
-                min_rnr_timer_ns: ns(attr.min_rnr_timer),
-            },
-            QpTransition::ToRts(attr) => Self::Rts {
-                max_rd_atomic: attr.max_rd_atomic,
-                timeout_ns: ns(attr.timeout),
-                retry_cnt: attr.retry_cnt,
-                rnr_retry: attr.rnr_retry,
-            },
-            QpTransition::ToSqd => Self::Sqd,
-            QpTransition::ToErr => Self::Err,
-            QpTransition::ToInitUd { qkey } => Self::InitUd(*qkey),
-            QpTransition::ToRtrUd => Self::RtrUd,
-            QpTransition::ToRtsUnreliable => Self::RtsUd,
-            QpTransition::ToRtrUc(_) => return None,
-        })
-    }
-
-    /// Returns the transition of a message; `None` if the peer in it is none.
-    #[must_use]
-    pub fn transition(&self) -> Option<QpTransition> {
-        Some(match self {
-            Self::Reset => QpTransition::ToReset,
-            Self::Init(access) => {
-                QpTransition::ToInit { access: Access::from_bits_truncate(*access) }
-            }
-            Self::Rtr { remote, max_dest_rd_atomic, min_rnr_timer_ns } => {
-                QpTransition::ToRtr(RtrAttr {
-                    remote: remote.parse().ok()?,
-                    max_dest_rd_atomic: *max_dest_rd_atomic,
-                    min_rnr_timer: Duration::from_nanos(*min_rnr_timer_ns),
-                })
-            }
-            Self::Rts { max_rd_atomic, timeout_ns, retry_cnt, rnr_retry } => {
-                QpTransition::ToRts(RtsAttr {
-                    max_rd_atomic: *max_rd_atomic,
-                    timeout: Duration::from_nanos(*timeout_ns),
-                    retry_cnt: *retry_cnt,
-                    rnr_retry: *rnr_retry,
-                })
-            }
-            Self::InitUd(qkey) => QpTransition::ToInitUd { qkey: *qkey },
-            Self::RtrUd => QpTransition::ToRtrUd,
-            Self::RtsUd => QpTransition::ToRtsUnreliable,
-            Self::Sqd => QpTransition::ToSqd,
-            Self::Err => QpTransition::ToErr,
-        })
-    }
+#[serde(deny_unknown_fields)]
+pub struct Call {
+    /// [`VERSION`].
+    pub version: u32,
+    /// The name of the caller in the policy.
+    pub application: String,
+    /// The host, as people name it; empty: this one.
+    pub host: String,
+    /// Addresses of that host.
+    pub addresses: Vec<IpAddr>,
+    /// The name of the service.
+    pub service: String,
+    /// For the service.
+    pub card: String,
 }
 
 /// What an agent answers.
@@ -266,6 +211,25 @@ pub enum Reply {
         /// When shares or rates last became others, by the host's clock of time since its start; none before the first.
         #[serde(default)]
         decided_ns: Option<u64>,
+        /// What applications offer by name.
+        #[serde(default)]
+        services: Vec<Offered>,
+    },
+    /// To an Offer: somebody calls.
+    Called {
+        /// Its number, for Accept or Reject.
+        call: u64,
+        /// The caller's name in the policy of its agent.
+        application: String,
+        /// The number of its host; none: this one.
+        host: Option<u32>,
+        /// What the caller gave.
+        card: String,
+    },
+    /// To a Call.
+    Accepted {
+        /// What the service gave.
+        card: String,
     },
     /// To AllocPd.
     Pd {
@@ -340,7 +304,7 @@ pub struct Device {
     pub writes_in_order: bool,
     /// It has UD, and this application may use it.
     pub datagrams: bool,
-    /// Bits of [`Access`] that slices of memory chunks may have; none where there are no slices.
+    /// Bits of [`Access`](catchment_verbs::Access) that slices of memory chunks may have; none where there are no slices.
     pub slices: Option<u32>,
 }
 

@@ -80,6 +80,20 @@ pub struct Peer {
     pub completing_price: Option<f64>,
 }
 
+/// A service that an application offers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Offered {
+    /// Its name.
+    pub service: String,
+    /// Who offers it: the name in the policy.
+    pub application: String,
+    /// Its process.
+    pub process: u32,
+    /// How often it was called.
+    pub calls: u64,
+}
+
 /// Which way a message of a round goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

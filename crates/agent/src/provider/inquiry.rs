@@ -1,6 +1,6 @@
 //! Questions to an agent about how it stands. Who asks need be no application.
 use super::{ANSWER_TIMEOUT, unavailable};
-use crate::protocol::{self, Account, Peer, Processor, Reply, Request, Rounds};
+use crate::protocol::{self, Account, Offered, Peer, Processor, Reply, Request, Rounds};
 use catchment_provider_shm::seqpacket;
 use catchment_verbs::VerbsError;
 use rustix::time::{ClockId, clock_gettime};
@@ -24,6 +24,8 @@ pub struct Standing {
     /// When shares or rates last became others, and were in force: nanoseconds of the clock `CLOCK_MONOTONIC` of its host; `None`
     /// before the first.
     pub decided_ns: Option<u64>,
+    /// What applications offer by name.
+    pub services: Vec<Offered>,
 }
 
 impl Standing {
@@ -84,12 +86,28 @@ fn ask(socket: BorrowedFd<'_>, deadline: Instant) -> io::Result<Standing> {
         match protocol::receive(socket, protocol::REPLY_BYTES, deadline)? {
             Some((Reply::Accounts { applications }, _)) => all.extend(applications),
             Some((
-                Reply::Status { alpha, applications, peers, rounds, processor, decided_ns },
+                Reply::Status {
+                    alpha,
+                    applications,
+                    peers,
+                    rounds,
+                    processor,
+                    decided_ns,
+                    services,
+                },
                 _,
             )) => {
                 all.extend(applications);
                 let (applications, rounds) = (all, rounds.map(|rounds| *rounds));
-                return Ok(Standing { alpha, applications, peers, rounds, processor, decided_ns });
+                return Ok(Standing {
+                    alpha,
+                    applications,
+                    peers,
+                    rounds,
+                    processor,
+                    decided_ns,
+                    services,
+                });
             }
             Some((Reply::Refused { reason }, _)) => return Err(io::Error::other(reason)),
             Some(_) => return Err(io::Error::other("it answered another question")),

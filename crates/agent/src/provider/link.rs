@@ -29,6 +29,23 @@ struct Taking {
     known: Option<Arc<QpCore>>,
 }
 
+fn refused(reason: String) -> VerbsError {
+    VerbsError::Unavailable { provider: super::INFO.name, reason }
+}
+
+/// Connects to the socket of an agent, which must belong to this user or root.
+pub(super) fn dial(agent: &str) -> Result<OwnedFd, VerbsError> {
+    let io = |error: io::Error| unavailable(agent, &error);
+    let address = protocol::address(agent).map_err(io)?;
+    let socket = seqpacket::connect(&address, Instant::now() + ANSWER_TIMEOUT).map_err(io)?;
+    let owner = Credentials::of_peer(socket.as_fd()).map_err(io)?.user;
+    let ours = rustix::process::geteuid().as_raw();
+    if owner != ours && owner != 0 {
+        return Err(refused(format!("the agent belongs to user {owner}, this process to {ours}")));
+    }
+    Ok(socket)
+}
+
 /// What an application's objects share.
 pub(super) struct Link {
     pub(super) caps: Caps,
@@ -55,19 +72,9 @@ pub(super) struct Link {
 impl Link {
     /// Connects to the agent as this application.
     pub(super) fn connect(options: &AgentOptions) -> Result<Self, VerbsError> {
-        let refused = |reason| VerbsError::Unavailable { provider: super::INFO.name, reason };
         let io = |error: io::Error| unavailable(&options.agent, &error);
         let deadline = Instant::now() + ANSWER_TIMEOUT;
-        let address = protocol::address(&options.agent).map_err(io)?;
-        let socket = seqpacket::connect(&address, deadline).map_err(io)?;
-        let agent = Credentials::of_peer(socket.as_fd()).map_err(io)?;
-        let ours = rustix::process::geteuid().as_raw();
-        if agent.user != ours && agent.user != 0 {
-            let user = agent.user;
-            return Err(refused(format!(
-                "the agent belongs to user {user}, this process to {ours}"
-            )));
-        }
+        let socket = dial(&options.agent)?;
         let application = options.application.clone();
         let hello = Request::Hello { version: VERSION, application };
         protocol::send(socket.as_fd(), &hello, &[]).map_err(io)?;

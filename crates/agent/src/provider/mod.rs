@@ -3,6 +3,7 @@
 //! Requests go into the request pool that the application shares with its agent, completions come out of
 //! it: no system call while both are awake. Creating, registering and connecting are messages to the agent.
 mod ah;
+mod application;
 mod chunks;
 mod context;
 mod cq;
@@ -18,6 +19,7 @@ use catchment_verbs::{Context, DeviceInfo, Provider, ProviderInfo, VerbsError, W
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use application::{Application, Incoming, Offer};
 pub use inquiry::{Inquiry, Standing, peers, rounds, status};
 
 /// How long an answer of the agent may take: it may wait for a peer that does not answer.
@@ -35,6 +37,17 @@ pub struct AgentOptions {
     pub agent: String,
     /// The application's name in the agent's policy.
     pub application: String,
+}
+
+/// The name of an agent whose policy says none.
+pub const DEFAULT_AGENT: &str = "agent0";
+
+impl From<&str> for AgentOptions {
+    /// Reads `APPLICATION`, of the agent [`DEFAULT_AGENT`], or `APPLICATION@AGENT`.
+    fn from(text: &str) -> Self {
+        let (application, agent) = text.split_once('@').unwrap_or((text, DEFAULT_AGENT));
+        Self { agent: agent.to_owned(), application: application.to_owned() }
+    }
 }
 
 /// The provider for applications of an agent. Its only device has the name of the agent.

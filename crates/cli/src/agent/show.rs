@@ -10,7 +10,7 @@ use catchment_agent::Inquiry;
 use catchment_agent::explain::{
     Binds, ExplainError, Explanation, Observer, Rate, Spent, View, explain,
 };
-use catchment_agent::protocol::{Account, By, Processor, Rounds};
+use catchment_agent::protocol::{Account, By, Offered, Processor, Rounds};
 use serde_json::Value;
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ impl StatusSource for Shown {
 /// Shows what each application has had of the device.
 pub(super) fn status(args: &AgentStatusArgs) -> Result<(), Failure> {
     let view = look(&mut Observer::new(&args.of.agent))?;
-    let View { accounts, rounds, peers: known, processor, decided_ago_s, .. } = &view;
+    let View { accounts, rounds, peers: known, processor, decided_ago_s, services, .. } = &view;
     if args.prometheus {
         return output::print(&metrics::of_agent(
             &view.agent,
@@ -53,9 +53,15 @@ pub(super) fn status(args: &AgentStatusArgs) -> Result<(), Failure> {
         accounts.iter().try_for_each(output::print_json)?;
         known.iter().try_for_each(output::print_json)?;
         rounds.iter().try_for_each(output::print_json)?;
+        services.iter().try_for_each(output::print_json)?;
         return processor.iter().try_for_each(output::print_json);
     }
     output::print(&applications(accounts))?;
+    for Offered { service, application, process, calls } in services {
+        let text =
+            format!("service {service}: {application}, process {process}, called {calls} times\n");
+        output::print(&text)?;
+    }
     if let Some(ago_s) = decided_ago_s {
         output::print(&format!("shares last changed {ago_s:.1} s ago\n"))?;
     }

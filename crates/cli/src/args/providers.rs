@@ -148,9 +148,7 @@ impl ProviderArgs {
     }
 
     fn agent_options(&self) -> Option<AgentOptions> {
-        let given = self.agent.as_deref()?;
-        let (application, agent) = given.split_once('@').unwrap_or((given, "agent0"));
-        Some(AgentOptions { agent: agent.to_owned(), application: application.to_owned() })
+        self.agent.as_deref().map(AgentOptions::from)
     }
 
     /// Returns the same as arguments for another process of this program.

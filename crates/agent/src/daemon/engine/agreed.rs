@@ -146,8 +146,8 @@ impl Engine {
     /// Returns how long who is held by what he was found to ask for may wait, if anybody is.
     pub(super) fn nap_of_the_held(&self) -> Option<Duration> {
         let is_held = |application: &Application| {
-            let asks = application.demand.told().is_some();
-            asks && self.scheduler.waiting(application.id) > 0
+            let asks_little = application.demand.is_little();
+            asks_little && self.scheduler.waiting(application.id) > 0
         };
         let any = self.has_agreed_rates() && self.applications.iter().flatten().any(is_held);
         any.then_some(Demand::longest_held())

@@ -6,12 +6,36 @@ use crate::daemon::address_handles::AddressHandles;
 use crate::daemon::connection::Landed;
 use crate::daemon::share::Regions;
 use crate::entry::{Event, Notice};
+use crate::peer::Change;
 use crate::pool::AgentEnd;
-use crate::protocol::Account;
+use crate::protocol::{Account, Hints};
 use crate::scheduler::{ApplicationId, ConnectionId};
 use catchment_verbs::Cq;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+
+/// The part of its share that an application keeps which lets others take it.
+const KEPT_PART: f64 = 0.01;
+/// The least weight that agents tell each other.
+const LEAST_WEIGHT: f64 = 1e-9;
+
+/// What an application wants of its rate, and what its policy gives it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Wants {
+    pub(super) most_weight: f64,
+    pub(super) hints: Hints,
+}
+
+impl Wants {
+    /// Returns the weight that counts. Shares go with its root of degree `alpha`.
+    fn weight(&self, alpha: f64) -> f64 {
+        let weight = self.hints.weight.map_or(self.most_weight, |it| it.min(self.most_weight));
+        if self.hints.preemptible {
+            return (weight * KEPT_PART.powf(alpha)).max(LEAST_WEIGHT);
+        }
+        weight
+    }
+}
 
 /// See the module.
 pub(super) struct Application {
@@ -25,6 +49,7 @@ pub(super) struct Application {
     /// Chunks and receives of all its connections in the device's hands.
     pub(super) outstanding: usize,
     pub(super) demand: Demand,
+    pub(super) wants: Wants,
     pub(super) seen: Seen,
     /// As shared queue pairs know them.
     pub(super) regions: Regions,
@@ -36,6 +61,7 @@ pub(super) struct Application {
 impl Application {
     pub(super) fn new(newcomer: Newcomer, id: ApplicationId, demand: Demand) -> Self {
         let Newcomer { end, cq, socket, account, .. } = newcomer;
+        let wants = Wants { most_weight: account.weight, hints: Hints::default() };
         let (connections, regions) = (Vec::new(), Regions::new());
         Self {
             id,
@@ -46,11 +72,20 @@ impl Application {
             connections,
             outstanding: 0,
             demand,
+            wants,
             seen: Seen::default(),
             regions,
             ahs: AddressHandles::default(),
             gave: false,
         }
+    }
+
+    /// Returns what to tell other agents where its weight is another one now.
+    pub(super) fn reweigh(&mut self, key: u64, alpha: f64) -> Option<Change> {
+        let weight = self.wants.weight(alpha);
+        let is_other = weight.total_cmp(&self.account.weight).is_ne();
+        self.account.weight = weight;
+        is_other.then_some(Change::Weight(key, weight))
     }
 
     /// Returns its connection of this number.

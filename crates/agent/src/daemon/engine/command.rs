@@ -8,7 +8,7 @@ use crate::daemon::share::{Shared, Stage};
 use crate::peer::{Change, Sharing};
 use crate::policy::{self, Policy};
 use crate::pool::SLOTS;
-use crate::protocol::Account;
+use crate::protocol::{Account, Hints};
 use crate::scheduler::ConnectionId;
 use catchment_verbs::{Endpoint, QpTransition};
 use rustix::time::ClockId;
@@ -68,6 +68,7 @@ impl Engine {
                     application.account.registrations += registrations;
                 }
             }
+            Command::Hint(key, hints) => self.hint(key, hints),
             Command::Policy(policy) => self.go_over_to(&policy),
             Command::Verdict(verdict) => self.obey(verdict),
             Command::Status(reply) => {
@@ -145,18 +146,33 @@ impl Engine {
         let mut changes = Vec::new();
         for (key, at) in &self.keys {
             let Some(application) = &mut self.applications[*at] else { continue };
-            let account = &mut application.account;
-            match policy.admit(&account.application, account.user) {
-                Ok(rule) if rule.weight.total_cmp(&account.weight).is_ne() => {
-                    account.weight = rule.weight;
-                    changes.push(Change::Weight(*key, rule.weight));
+            match policy.admit(&application.account.application, application.account.user) {
+                Ok(rule) => {
+                    application.wants.most_weight = rule.weight;
+                    changes.extend(application.reweigh(*key, self.alpha));
                 }
-                Ok(_) => {}
                 Err(reason) => application.hang_up(&reason),
             }
         }
         changes.into_iter().for_each(|change| self.tell_peers(change));
         self.decide();
+    }
+
+    /// Takes what an application wants of its rate.
+    fn hint(&mut self, key: u64, hints: Hints) {
+        let alpha = self.alpha;
+        let Some(application) = self.owner(key) else { return };
+        application.wants.hints = hints;
+        let reweighed = application.reweigh(key, alpha);
+        application.demand.declare(hints.demand_bytes_per_s);
+        let bytes_per_s = application.demand.told();
+        if self.has_agreed_rates() {
+            self.tell_peers(Change::Demand { key, bytes_per_s });
+        }
+        if let Some(change) = reweighed {
+            self.tell_peers(change);
+            self.decide();
+        }
     }
 
     /// Takes note of who is connected, and decides their shares, where there are any.

@@ -24,7 +24,7 @@ use crate::justitia::Pacing;
 use crate::peer::{Brought, Change, Verdict};
 use crate::policy::{Mode, Policy};
 use crate::pool::AgentEnd;
-use crate::protocol::{Account, Processor};
+use crate::protocol::{Account, Hints, Processor};
 use crate::scheduler::{ConnectionId, Scheduler};
 use agreed::Agreed;
 use application::Application;
@@ -94,6 +94,8 @@ pub(super) enum Command {
     /// So many bytes and memory chunks are there now, after so many registrations more.
     Memory(u64, (u64, u64), u64),
     /// Other rules for applications.
+    /// What an application wants of its rate.
+    Hint(u64, Hints),
     Policy(Arc<Policy>),
     /// What was agreed with other hosts.
     Verdict(Verdict),

@@ -27,6 +27,8 @@ pub(super) struct Demand {
     seen: Served,
     /// As it was told, in bytes a second; nothing: more than it gets.
     told: Option<f64>,
+    /// What it said that it will ask for at most.
+    most: Option<f64>,
 }
 
 impl Demand {
@@ -35,7 +37,7 @@ impl Demand {
         let part = send_bytes_per_s.map_or(f64::INFINITY, |send| LEAST_PART * send as f64);
         let least = LEAST_BYTES_PER_S.min(part);
         let news = send_bytes_per_s.map_or(0.0, |send| NEWS_PART * send as f64);
-        Self { least, news, seen: Served::default(), told: Some(least) }
+        Self { least, news, seen: Served::default(), told: Some(least), most: None }
     }
 
     /// Returns whether a demand differs too little from what was told to be told.
@@ -45,7 +47,21 @@ impl Demand {
 
     /// Returns what was told.
     pub(super) fn told(&self) -> Option<f64> {
-        self.told
+        match (self.told, self.most) {
+            (Some(told), Some(most)) => Some(told.min(most)),
+            (told, most) => told.or(most),
+        }
+    }
+
+    /// Returns whether it was found to ask for less than it gets.
+    pub(super) fn is_little(&self) -> bool {
+        self.told.is_some()
+    }
+
+    /// Notes what it says that it will ask for at most. It counts at once, as if it asked for that much, until the next look
+    /// finds that it does not.
+    pub(super) fn declare(&mut self, most: Option<f64>) {
+        (self.most, self.told) = (most, most.or(self.told));
     }
 
     /// Looks again after a time, at what was served since. Whoever had nothing waiting at some time, and whose rate did
