@@ -15,7 +15,12 @@ pub enum Binds {
     Device,
     /// It asked for no more.
     Demand,
+    /// The policy lets it have no more.
+    Maximum,
 }
+
+/// The part of the most that it may have from which on that binds an application.
+const NEARLY: f64 = 0.95;
 
 /// The rate that an application had between two looks.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -249,7 +254,12 @@ fn between(
     let rate = |now: &Account| {
         let old = earlier(now)?;
         let waited = old.waiting > 0 && now.waiting > 0 && old.emptied == now.emptied;
-        let binds = if waited { Binds::Device } else { Binds::Demand };
+        let rate = cost(now) as f64 / time.as_secs_f64().max(1e-9);
+        let binds = match now.most_bytes_per_s {
+            _ if !waited => Binds::Demand,
+            Some(most) if rate >= NEARLY * most => Binds::Maximum,
+            Some(_) | None => Binds::Device,
+        };
         let is_bound = binds == Binds::Device && has_share(now.share, now.rate_bytes_per_s);
         Some(Rate {
             application: now.application.clone(),

@@ -333,3 +333,27 @@ fn a_write_with_immediate_tells_of_all_its_bytes() {
         b.put(0, &vec![0; bytes]);
     }
 }
+
+/// Who may have no more than so much has all of it in the end, on a host without others too: the agent wakes when more may go.
+#[test]
+fn an_application_with_a_maximum_is_served_to_the_end() {
+    const BYTES: usize = 1 << 20;
+    let name = format!("most-{}", std::process::id());
+    let text = format!(
+        r#"{{"name": "{name}", "applications": [{{"name": "a", "max_bytes_per_s": 50000000, "cgroup": "/"}}, {{"name": "b"}}]}}"#
+    );
+    let _agent = Agent::start(Policy::parse(&text).unwrap()).unwrap();
+    let options = Options { bytes: BYTES, ..Options::default() };
+    let (mut a, b) = connected((open("a", &name), &options), (open("b", &name), &options));
+    for n in 0..8 {
+        let sges = [a.sge(0, BYTES)];
+        a.qp.post_send(&[SendWr::new(n, SendOp::Write(b.remote(0)), Payload::Sges(&sges))])
+            .unwrap();
+        assert!(wait_one(&*a.send_cq).result.is_ok());
+    }
+    let account = |name: &str, agent| {
+        status(agent).unwrap().into_iter().find(|account| account.application == name).unwrap()
+    };
+    assert_eq!(account("a", &name).most_bytes_per_s, Some(5e7));
+    assert_eq!(account("b", &name).most_bytes_per_s, None);
+}

@@ -1,7 +1,7 @@
 //! Connections of applications that offer a service, or call one: they are for that alone.
 use super::{Shared, forever};
 use crate::peer::{Calling, Change};
-use crate::policy::Policy;
+use crate::policy::{Policy, Who};
 use crate::protocol::{self, Call, REQUEST_BYTES, Reply, Request};
 use crate::services::{Answer, CARD_BYTES, Caller, PATIENCE};
 use catchment_provider_shm::seqpacket::Credentials;
@@ -20,7 +20,7 @@ pub(super) fn offer(
     (application, service): (&str, &str),
 ) -> io::Result<Answer> {
     let policy = shared.policy();
-    let may_offer = check_owner(&policy, (application, who.user), service);
+    let may_offer = check_owner(&policy, (application, who.into()), service);
     let owner = (application, who.process);
     let place = may_offer.and_then(|()| shared.services.offer(service, owner, Arc::clone(fd)));
     let place = match place {
@@ -46,8 +46,8 @@ pub(super) fn offer(
 }
 
 /// Returns whether an application may offer a service.
-fn check_owner(policy: &Policy, (name, user): (&str, u32), service: &str) -> Result<(), String> {
-    let rule = policy.admit(name, user)?;
+fn check_owner(policy: &Policy, (name, who): (&str, Who), service: &str) -> Result<(), String> {
+    let rule = policy.admit(name, who)?;
     if !is_service(service) {
         return Err(unnamed(service));
     }
@@ -76,7 +76,7 @@ fn check_card(card: String) -> Answer {
 /// Calls a service for an application; waits for its answer.
 pub(super) fn call(shared: &Shared, who: Credentials, asked: Call) -> Answer {
     let Call { application, host, addresses, service, card, .. } = asked;
-    let name = shared.policy().admit(&application, who.user)?.name.clone();
+    let name = shared.policy().admit(&application, who.into())?.name.clone();
     if !is_service(&service) {
         return Err(unnamed(&service));
     }

@@ -10,7 +10,7 @@ use crate::entry::{MAX_INLINE_BYTES, MAX_SGES};
 use crate::peer::{Change, Local, Sharing};
 use crate::policy::{Mode, Rule};
 use crate::pool::{self, AgentEnd};
-use crate::protocol::{self, Account, Device, Hints, Reply, Request, Transition, VERSION};
+use crate::protocol::{self, Account, Device, Hints, Reply, Request, Transition};
 use catchment_provider_shm::seqpacket::Credentials;
 use catchment_verbs::provider::{check_limit, check_qp};
 use catchment_verbs::{
@@ -95,14 +95,14 @@ fn converse(shared: &Shared, fd: &Arc<OwnedFd>) -> io::Result<()> {
             }
             Request::Offer { version, application, service } => {
                 let names = (application.as_str(), service.as_str());
-                let offered = match check_version(version) {
+                let offered = match protocol::check_version(version) {
                     Ok(()) => calls::offer(shared, fd, who, names)?,
                     Err(reason) => Err(reason),
                 };
                 return offered.map_or_else(|reason| refuse(fd, reason), |_| Ok(()));
             }
             Request::Call(call) => {
-                let called = check_version(call.version);
+                let called = protocol::check_version(call.version);
                 return match called.and_then(|()| calls::call(shared, who, call)) {
                     Ok(card) => protocol::send(fd.as_fd(), &Reply::Accepted { card }, &[]),
                     Err(reason) => refuse(fd, reason),
@@ -132,15 +132,6 @@ fn refuse(fd: &OwnedFd, reason: String) -> io::Result<()> {
     protocol::send(fd.as_fd(), &Reply::Refused { reason }, &[])
 }
 
-fn check_version(version: u32) -> Result<(), String> {
-    if version == VERSION {
-        return Ok(());
-    }
-    Err(format!(
-        "the agent speaks version {VERSION} of its protocol, the application {version}: update the older one"
-    ))
-}
-
 /// Makes an application's request pool, and welcomes it.
 fn admit<'a>(
     shared: &'a Shared,
@@ -149,10 +140,10 @@ fn admit<'a>(
     version: u32,
     name: &str,
 ) -> Result<Monitor<'a>, String> {
-    check_version(version)?;
+    protocol::check_version(version)?;
     // Until the engine knows of it: other rules are then for this one too.
     let policy = shared.policy.lock();
-    let rule = policy.admit(name, who.user)?.clone();
+    let rule = policy.admit(name, who.into())?.clone();
     let text = |error: io::Error| error.to_string();
     let port = &shared.port;
     let (context, channel) = (&port.context, Arc::clone(&port.channel));
@@ -174,6 +165,7 @@ fn admit<'a>(
         process: who.process,
         user: who.user,
         weight: rule.weight,
+        most_bytes_per_s: rule.max_bytes_per_s,
         ..Account::default()
     };
     let socket = fd.try_clone().map_err(text)?;

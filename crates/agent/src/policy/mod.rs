@@ -2,6 +2,7 @@
 mod limits;
 mod memory;
 mod optimum;
+mod who;
 
 use crate::peer::message::LEASES_MS;
 use catchment_session::names::is_service;
@@ -12,6 +13,7 @@ use serde::Deserialize;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::path::Path;
+pub use who::Who;
 
 /// Connections that may share a queue pair.
 const RATIOS: RangeInclusive<u32> = 1..=16;
@@ -192,8 +194,12 @@ pub struct Rule {
     /// Their weight: above 0.
     #[serde(default = "one")]
     pub weight: f64,
-    /// The user that they run as; left out: the agent's.
+    /// The most that one of them is served, in bytes a second, as requests cost them; left out: as much as there is.
+    pub max_bytes_per_s: Option<f64>,
+    /// The user that they run as; left out: the agent's, or any of `cgroup`.
     pub user: Option<u32>,
+    /// The control group that they run in, or in one below it, as `/proc/PID/cgroup` has it.
+    pub cgroup: Option<String>,
     /// Most bytes of memory that one of them may have: memory chunks, and what it registers of its own.
     #[serde(default = "default_memory")]
     pub memory_bytes: u64,
@@ -292,6 +298,18 @@ impl Policy {
                     rule.weight, rule.name
                 ));
             }
+            if let Some(most) = rule.max_bytes_per_s.filter(|most| !positive(*most)) {
+                return wrong(format!(
+                    "max_bytes_per_s = {most} of {:?} is not above 0",
+                    rule.name
+                ));
+            }
+            if let Some(cgroup) = rule.cgroup.as_ref().filter(|path| !path.starts_with('/')) {
+                return wrong(format!(
+                    "cgroup = {cgroup:?} of {:?} is no path: it begins with '/', as in /proc/PID/cgroup",
+                    rule.name
+                ));
+            }
             if let Some(service) = rule.services.iter().find(|service| !is_service(service)) {
                 return wrong(format!(
                     "{service:?} of {:?} cannot name a service: 1 to 64 letters, digits, '-', '_' or '.' can",
@@ -377,21 +395,19 @@ impl Policy {
         self.applications.iter().find(|rule| rule.name == name)
     }
 
-    /// Returns the rule for an application of this name and user; without a user of its own, a rule is for that of this
-    /// process.
+    /// Returns the rule for an application of this name, if it is for this process; without a user and a control group of its
+    /// own, a rule is for the user of this process.
     ///
     /// # Errors
     /// Why it is not served.
-    pub fn admit(&self, name: &str, user: u32) -> Result<&Rule, String> {
+    pub fn admit(&self, name: &str, who: Who) -> Result<&Rule, String> {
         let rule = self.rule(name).ok_or_else(|| {
             let name: String = name.chars().take(64).collect();
             format!("the agent's policy has no application {name:?}")
         })?;
-        let allowed = rule.user.unwrap_or_else(|| rustix::process::geteuid().as_raw());
-        if user == allowed {
-            return Ok(rule);
-        }
-        Err(format!("application {:?} is for user {allowed}, not for user {user}", rule.name))
+        rule.check_user(who.user)?;
+        rule.check_cgroup(who.process)?;
+        Ok(rule)
     }
 }
 
@@ -407,10 +423,11 @@ mod tests {
         .unwrap();
         assert_eq!((policy.name.as_str(), policy.device), ("agent0", Below::Shm));
         let ours = rustix::process::geteuid().as_raw();
-        assert!((policy.admit("a", ours).unwrap().weight - 3.0).abs() < 1e-9);
-        assert!(policy.admit("b", 7).is_ok());
+        let who = |user| Who { user, process: std::process::id() };
+        assert!((policy.admit("a", who(ours)).unwrap().weight - 3.0).abs() < 1e-9);
+        assert!(policy.admit("b", who(7)).is_ok());
         for (name, user) in [("a", ours + 1), ("b", 8), ("c", ours)] {
-            assert!(policy.admit(name, user).unwrap_err().contains(name));
+            assert!(policy.admit(name, who(user)).unwrap_err().contains(name));
         }
     }
 
@@ -456,6 +473,14 @@ mod tests {
             (
                 r#"{"applications": [{"name": "a", "services": ["b c"]}]}"#,
                 "\"b c\" of \"a\" cannot name a service",
+            ),
+            (
+                r#"{"applications": [{"name": "a", "max_bytes_per_s": 0}]}"#,
+                "max_bytes_per_s = 0 of",
+            ),
+            (
+                r#"{"applications": [{"name": "a", "cgroup": "b"}]}"#,
+                "cgroup = \"b\" of \"a\" is no",
             ),
             (r#"{"applications": [], "chunk_bytes": 1}"#, "chunk_bytes = 1"),
             (r#"{"applications": [], "request_bytes": 63}"#, "request_bytes = 63"),

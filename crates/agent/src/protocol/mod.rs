@@ -17,6 +17,16 @@ pub use transition::Transition;
 
 /// The version of this protocol. Others are refused.
 pub const VERSION: u32 = 6;
+/// Checks the version of who asks.
+pub(crate) fn check_version(version: u32) -> Result<(), String> {
+    if version == VERSION {
+        return Ok(());
+    }
+    Err(format!(
+        "the agent speaks version {VERSION} of its protocol, the application {version}: update the older one"
+    ))
+}
+
 /// Most bytes of a message of an application.
 pub const REQUEST_BYTES: usize = 2048;
 /// Most bytes of a message of an agent: a status tells of applications and other agents.

@@ -171,6 +171,9 @@ pub struct Account {
     pub user: u32,
     /// Its weight.
     pub weight: f64,
+    /// The most that it is served, in bytes a second, by the policy; null: as much as there is.
+    #[serde(default)]
+    pub most_bytes_per_s: Option<f64>,
     /// Its part of the device while all that are connected have something to send: the optimum. 0 in the mode
     /// `unlimited`.
     pub share: f64,

@@ -1,5 +1,6 @@
 //! Applications and their connections, as the scheduler has them.
 use super::arrivals::Request;
+use super::most::Most;
 use super::pace::Pace;
 use super::parts::Served;
 use super::turns::{Turn, Turns};
@@ -25,6 +26,7 @@ pub(super) struct Application {
     /// Its share is in the sum of those who have something to do.
     pub(super) counted: bool,
     pub(super) pace: Option<Pace>,
+    pub(super) most: Option<Most>,
     /// The first of those for whom is what it leaves of its rate.
     pub(super) pool: Option<usize>,
     /// How often it had had nothing when time was given out last, if it had something then.
@@ -50,9 +52,20 @@ pub(super) struct Connection {
 }
 
 impl Application {
-    /// Whether it was served what its rate gives.
+    /// Whether it was served what its rate gives, or the most that it may have.
     #[inline]
     pub(super) fn is_throttled(&self) -> bool {
-        self.pace.is_some_and(|pace| !pace.may_go())
+        self.pace.is_some_and(|pace| !pace.may_go()) || self.most.is_some_and(|most| !most.may_go())
+    }
+
+    /// Notes that it is served so much.
+    #[inline]
+    pub(super) fn spend(&mut self, bytes: u64) {
+        if let Some(pace) = &mut self.pace {
+            pace.spend(bytes);
+        }
+        if let Some(most) = &mut self.most {
+            most.spend(bytes);
+        }
     }
 }

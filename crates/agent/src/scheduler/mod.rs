@@ -34,6 +34,7 @@
 mod application;
 mod arrivals;
 mod behind;
+mod most;
 mod pace;
 mod parts;
 mod rounds;
@@ -104,6 +105,8 @@ pub struct Scheduler {
     busy_shares: u64,
     /// The bytes of the window that one of these shares gives, times 2^32.
     window_of_one: u128,
+    /// Applications that have a most.
+    bounded: usize,
     /// Whether rates are kept.
     watch: Watch,
 }
@@ -151,6 +154,7 @@ impl Scheduler {
             seen: 0,
             busy_shares: 0,
             window_of_one: 0,
+            bounded: 0,
             watch: Watch::default(),
         }
     }
@@ -229,6 +233,7 @@ impl Scheduler {
         let in_flight = self.application(id.0).in_flight;
         self.landed(id.0, in_flight);
         self.uncount(id.0);
+        self.set_most(id, None);
         self.applications[id.0] = None;
         self.end_pool(id.0);
     }
@@ -403,9 +408,7 @@ impl Scheduler {
         }
         application.deficit = application.deficit.saturating_sub(rounds::as_deficit(cost));
         application.in_flight += cost;
-        if let Some(pace) = &mut application.pace {
-            pace.spend(cost);
-        }
+        application.spend(cost);
         application.served.chunks += 1;
         application.served.bytes += bytes.max(LEAST_COST_BYTES);
         application.served.cost_bytes += cost;

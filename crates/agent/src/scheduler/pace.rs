@@ -164,6 +164,9 @@ impl Scheduler {
         // Of what those leave who could have been served more.
         let (mut lost, mut behind_left) = (0.0, 0.0);
         for application in self.applications.iter_mut().flatten() {
+            if let Some(most) = &mut application.most {
+                most.refill(passed);
+            }
             let Some(pace) = &mut application.pace else { continue };
             if application.waiting > 0 && !pace.may_go() {
                 application.served.held_ns += passed.as_nanos() as u64;
@@ -223,10 +226,17 @@ impl Scheduler {
         let active = self.active.iter().filter_map(|owner| self.applications[*owner].as_ref());
         let throttled = active.filter(|application| application.is_throttled());
         let waits = throttled.filter_map(|application| {
-            let pace = application.pace?;
-            let pool = application.pool.and_then(|first| self.pools.get(first));
-            let part = pool.map_or(0.0, |pool| pool.part(pool.leaves) * application.share as f64);
-            until(pace.budget, pace.bytes_per_s + part)
+            let by_most = application.most.map_or(Some(Duration::ZERO), |most| {
+                let (budget, bytes_per_s) = most.budget();
+                until(budget, bytes_per_s)
+            });
+            let by_rate = application.pace.map_or(Some(Duration::ZERO), |pace| {
+                let pool = application.pool.and_then(|first| self.pools.get(first));
+                let part =
+                    pool.map_or(0.0, |pool| pool.part(pool.leaves) * application.share as f64);
+                until(pace.budget, pace.bytes_per_s + part)
+            });
+            by_rate.zip(by_most).map(|(by_rate, by_most)| by_rate.max(by_most))
         });
         waits.min()
     }

@@ -98,7 +98,10 @@ impl Scheduler {
     /// there is no reason to split what fits the window.
     #[inline]
     fn piece(&self, application: &Application) -> u64 {
-        if application.share >= self.busy_shares && application.pace.is_none() {
+        if application.share >= self.busy_shares
+            && application.pace.is_none()
+            && application.most.is_none()
+        {
             self.window().min(LONGEST_PIECE)
         } else {
             self.chunk

@@ -151,3 +151,46 @@ fn what_one_of_a_pool_leaves_is_the_others() {
     scheduler.set_pool(newcomer, newcomer);
     assert_eq!(spans(&mut scheduler, 100).0, before);
 }
+
+/// An application has no more than the most that it may have, whatever others leave; the rest is theirs. Without that, and once it
+/// is gone, it has its share.
+#[test]
+fn who_may_have_so_much_gets_that_and_others_the_rest() {
+    let (mut scheduler, ids) = busy(&[1.0, 1.0], u64::MAX, 100_000, 10_000);
+    let chunk = u64::from(CHUNK);
+    assert!(!scheduler.has_most());
+    scheduler.set_most(ids[0], Some(10e6));
+    assert!(scheduler.has_most());
+    let span = Duration::from_micros(500);
+    let serve = |scheduler: &mut Scheduler, chunks: usize| {
+        let before = ids.iter().map(|id| scheduler.served(*id).bytes).collect::<Vec<_>>();
+        for _ in 0..chunks {
+            let Some(chunk) = scheduler.next_chunk() else { break };
+            scheduler.done(chunk.connection, chunk.bytes);
+        }
+        let after = ids.iter().map(|id| scheduler.served(*id).bytes);
+        after.zip(before).map(|(after, before)| after - before).collect::<Vec<_>>()
+    };
+    let burst = 100_000.0;
+    let (mut first, mut second) = (0, 0);
+    for spans in 1..=100_u32 {
+        scheduler.refill(span);
+        let served = serve(&mut scheduler, 40);
+        (first, second) = (first + served[0], second + served[1]);
+        let due = 10e6 * (span * spans).as_secs_f64() + burst;
+        assert!(first as f64 <= due + chunk as f64, "{first} of {due}");
+    }
+    let due = 10e6 * (span * 100).as_secs_f64();
+    assert!(first as f64 >= due - chunk as f64, "{first} of {due}");
+    assert!(second > 100 * 20 * chunk, "{second}");
+    // Nobody else wants anything: it waits all the same, and says for how long.
+    scheduler.remove_application(ids[1]);
+    let alone = scheduler.served(ids[0]).bytes;
+    while scheduler.next_chunk().is_some() {}
+    assert!(scheduler.served(ids[0]).bytes - alone <= 100_000 + chunk);
+    let next = scheduler.next_refill().unwrap();
+    scheduler.refill(next + Duration::from_nanos(1));
+    assert!(scheduler.next_chunk().is_some());
+    scheduler.set_most(ids[0], None);
+    assert!(!scheduler.has_most() && scheduler.next_chunk().is_some());
+}

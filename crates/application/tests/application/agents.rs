@@ -53,23 +53,32 @@ pub(crate) fn serve(policy: &str) {
     std::io::stdin().lines().for_each(drop);
 }
 
+fn policy_between(name: &str, host: usize, dials: &[String], bytes_per_s: u64) -> Value {
+    json!({
+        "name": name,
+        "device": { "roce": format!("127.0.0.{}", host + 1) },
+        "applications": rules(),
+        "between": {
+            "listen": "127.0.0.1:0", "peers": dials, "host": host,
+            "send_bytes_per_s": bytes_per_s, "completion_bytes_per_s": bytes_per_s
+        }
+    })
+}
+
+/// The policy of the first of two agents.
+pub(crate) fn first_policy(name: &str, bytes_per_s: u64) -> Value {
+    policy_between(name, 0, &[], bytes_per_s)
+}
+
 /// Returns two agents over RoCEv2, of hosts 0 and 1, and their names.
 pub(crate) fn two_agents(text: &str, bytes_per_s: u64) -> ([Agent; 2], [String; 2]) {
     let names = [0, 1].map(|host| name(&format!("{text}-{host}")));
-    let start = |host: usize, dials: Vec<String>| {
-        let policy = json!({
-            "name": names[host],
-            "device": { "roce": format!("127.0.0.{}", host + 1) },
-            "applications": rules(),
-            "between": {
-                "listen": "127.0.0.1:0", "peers": dials, "host": host,
-                "send_bytes_per_s": bytes_per_s, "completion_bytes_per_s": bytes_per_s
-            }
-        });
+    let start = |host: usize, dials: &[String]| {
+        let policy = policy_between(&names[host], host, dials, bytes_per_s);
         Agent::start(Policy::parse(&policy.to_string()).unwrap()).unwrap()
     };
-    let first = start(0, Vec::new());
-    let second = start(1, vec![first.local().unwrap().to_string()]);
+    let first = start(0, &[]);
+    let second = start(1, &[first.local().unwrap().to_string()]);
     let is_up = |host: usize| peers(&names[host]).unwrap().iter().any(|peer| peer.connected);
     eventually("the session", || is_up(0) && is_up(1));
     ([first, second], names)

@@ -1,5 +1,5 @@
 //! What applications want of their rates.
-use crate::agents::{agent, eventually, policy, two_agents};
+use crate::agents::{agent, eventually, first_policy, policy, two_agents};
 use catchment_agent::policy::Policy;
 use catchment_agent::protocol::Account;
 use catchment_agent::status;
@@ -64,6 +64,22 @@ fn a_preemptible_application_has_a_hundredth_while_others_want_it() {
     vision.hint(Hint::Preemptible(false)).unwrap();
     let _store = open("store", &name);
     eventually("its own again", || is_near(account(&name, "vision").share, 0.75));
+}
+
+/// The most that a policy lets an application have is what hosts agree on, whatever it says that it wants; a demand below counts.
+#[test]
+fn a_maximum_of_the_policy_is_agreed_on() {
+    let ([first, _second], names) = two_agents("maxima", 1_000_000_000);
+    let account = || account(&names[0], "vision");
+    let vision = open("vision", &names[0]);
+    let mut policy = first_policy(&names[0], 1_000_000_000);
+    policy["applications"][1]["max_bytes_per_s"] = serde_json::json!(4e5);
+    first.reload(Policy::parse(&policy.to_string()).unwrap()).unwrap();
+    vision.hint(Hint::Demand(9e5)).unwrap();
+    eventually("the maximum", || (1.0..=4.01e5).contains(&account().rate_bytes_per_s));
+    assert_eq!(account().most_bytes_per_s, Some(4e5));
+    vision.hint(Hint::Demand(2e5)).unwrap();
+    eventually("the demand", || (1.0..=2.01e5).contains(&account().rate_bytes_per_s));
 }
 
 /// What is not asked for others have from the beginning, before anybody has sent a byte.

@@ -266,6 +266,7 @@ fn text(one: &Explanation, seconds: f64) -> String {
         Binds::Device if is_agreed => "what was agreed: capacities here and there".to_owned(),
         Binds::Device if !has_shares => "the device's sending".to_owned(),
         Binds::Device => format!("the device's sending, at a price of {:.3}", rate.price),
+        Binds::Maximum => "the most that the policy lets it have".to_owned(),
         Binds::Demand => "what it asks for: it did not always have something waiting".to_owned(),
     };
     format!(

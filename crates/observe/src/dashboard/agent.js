@@ -51,7 +51,7 @@ function drawApp(row, account, rate, fastest) {
   const decided = agreed ? account.rate_bytes_per_s / fastest : account.share > 0 ? account.share : null;
   row.bar(agreed ? measured / fastest : part, decided);
   const word = agreed ? `${perSecond(8 * account.rate_bytes_per_s).join(' ')} agreed` : account.share > 0 ? `${percent(account.share)} decided` : 'as it comes';
-  const binds = !rate ? '' : rate.binds === 'demand' ? 'asks for no more' : rate.price > 0 ? `bound by the device, price ${short(rate.price)}` : 'bound by the device';
+  const binds = !rate ? '' : rate.binds === 'demand' ? 'asks for no more' : rate.binds === 'maximum' ? 'has the most that the policy allows' : rate.price > 0 ? `bound by the device, price ${short(rate.price)}` : 'bound by the device';
   const faults = [[account.failed, 'failed'], [account.refused, 'refused']].filter(([n]) => n > 0).map(([n, word]) => `${whole.format(n)} ${word}`);
   row.words(account.application, `process ${account.process}, weight ${account.weight}`,
     `${perSecond(8 * measured).join(' ')}${agreed ? '' : `, ${percent(part)}`}; ${word}`,

@@ -81,7 +81,10 @@ impl Engine {
     #[inline]
     pub(super) fn spend_time(&mut self) {
         let has_agreed_rates = self.has_agreed_rates();
-        let Some(agreed) = self.agreed.as_mut().filter(|_| has_agreed_rates) else { return };
+        let Some(agreed) = self.agreed.as_mut().filter(|_| has_agreed_rates) else {
+            self.spend_time_of_bounded();
+            return;
+        };
         let now = Instant::now();
         let many = self.applications.len().saturating_sub(FEW);
         if now - agreed.spent >= EACH * many as u32 {
@@ -95,6 +98,15 @@ impl Engine {
         } else if now - agreed.looked_for_held >= LOOK_FOR_HELD {
             agreed.looked_for_held = now;
             self.look_for_held();
+        }
+    }
+
+    /// Gives those time who have a most, where there are no rates.
+    #[inline]
+    fn spend_time_of_bounded(&mut self) {
+        if self.scheduler.has_most() {
+            let now = Instant::now();
+            self.scheduler.refill(now - std::mem::replace(&mut self.refilled, now));
         }
     }
 

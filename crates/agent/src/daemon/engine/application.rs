@@ -23,10 +23,17 @@ const LEAST_WEIGHT: f64 = 1e-9;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Wants {
     pub(super) most_weight: f64,
+    pub(super) most_bytes_per_s: Option<f64>,
     pub(super) hints: Hints,
 }
 
 impl Wants {
+    /// Returns the most that it asks for, or may have.
+    pub(super) fn demand(&self) -> Option<f64> {
+        let hinted = self.hints.demand_bytes_per_s;
+        hinted.into_iter().chain(self.most_bytes_per_s).reduce(f64::min)
+    }
+
     /// Returns the weight that counts. Shares go with its root of degree `alpha`.
     fn weight(&self, alpha: f64) -> f64 {
         let weight = self.hints.weight.map_or(self.most_weight, |it| it.min(self.most_weight));
@@ -61,7 +68,11 @@ pub(super) struct Application {
 impl Application {
     pub(super) fn new(newcomer: Newcomer, id: ApplicationId, demand: Demand) -> Self {
         let Newcomer { end, cq, socket, account, .. } = newcomer;
-        let wants = Wants { most_weight: account.weight, hints: Hints::default() };
+        let wants = Wants {
+            most_weight: account.weight,
+            most_bytes_per_s: account.most_bytes_per_s,
+            hints: Hints::default(),
+        };
         let (connections, regions) = (Vec::new(), Regions::new());
         Self {
             id,

@@ -6,7 +6,7 @@ use crate::daemon::connection::{Connection, NewQp};
 use crate::daemon::own::OwnQp;
 use crate::daemon::share::{Shared, Stage};
 use crate::peer::{Change, Sharing};
-use crate::policy::{self, Policy};
+use crate::policy::{self, Policy, Who};
 use crate::pool::SLOTS;
 use crate::protocol::{Account, Hints};
 use crate::scheduler::ConnectionId;
@@ -105,7 +105,10 @@ impl Engine {
         }
         let (key, weight) = (newcomer.key, newcomer.account.weight);
         self.keys.insert(key, at);
-        let demand = self.first_demand();
+        let mut demand = self.first_demand();
+        let most = newcomer.account.most_bytes_per_s;
+        demand.set_most(most);
+        self.scheduler.set_most(id, most.filter(|_| self.mode.decides()));
         self.applications[at] = Some(Application::new(newcomer, id, demand));
         self.lookout.note(at);
         if self.has_agreed_rates() {
@@ -146,9 +149,19 @@ impl Engine {
         let mut changes = Vec::new();
         for (key, at) in &self.keys {
             let Some(application) = &mut self.applications[*at] else { continue };
-            match policy.admit(&application.account.application, application.account.user) {
+            let Account { application: name, user, process, .. } = &application.account;
+            match policy.admit(name, Who { user: *user, process: *process }) {
                 Ok(rule) => {
                     application.wants.most_weight = rule.weight;
+                    application.wants.most_bytes_per_s = rule.max_bytes_per_s;
+                    application.account.most_bytes_per_s = rule.max_bytes_per_s;
+                    application.demand.set_most(application.wants.demand());
+                    let most = rule.max_bytes_per_s.filter(|_| self.mode.decides());
+                    self.scheduler.set_most(application.id, most);
+                    if self.agreed.is_some() && self.mode.decides() {
+                        let bytes_per_s = application.demand.told();
+                        changes.push(Change::Demand { key: *key, bytes_per_s });
+                    }
                     changes.extend(application.reweigh(*key, self.alpha));
                 }
                 Err(reason) => application.hang_up(&reason),
@@ -164,6 +177,7 @@ impl Engine {
         let Some(application) = self.owner(key) else { return };
         application.wants.hints = hints;
         let reweighed = application.reweigh(key, alpha);
+        application.demand.set_most(application.wants.demand());
         application.demand.declare(hints.demand_bytes_per_s);
         let bytes_per_s = application.demand.told();
         if self.has_agreed_rates() {

@@ -162,6 +162,8 @@ pub(super) struct Engine {
     turns: u32,
     /// There was something to do in the last one.
     is_busy: bool,
+    /// When time was given out last where there are no rates.
+    refilled: Instant,
     /// When the scheduler last looked whether the device does anything.
     looked: Instant,
     stopped: bool,
@@ -210,6 +212,7 @@ impl Engine {
             steps: Steps::new(),
             turns: 0,
             is_busy: false,
+            refilled: Instant::now(),
             looked: Instant::now(),
             stopped: false,
         }
@@ -317,7 +320,7 @@ impl Engine {
     /// Sleeps until it is rung; returns false if it slept as long as it may.
     fn sleep(&self) -> bool {
         let nap = self.longest_nap();
-        let paced = self.agreed.is_some() || self.justitia.is_some();
+        let paced = self.agreed.is_some() || self.justitia.is_some() || self.scheduler.has_most();
         let refill = paced.then(|| self.scheduler.next_refill()).flatten();
         let timeout = event::timespec(refill.map_or(nap, |refill| refill.min(nap)));
         let mut fds = [

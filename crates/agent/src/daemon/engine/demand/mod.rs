@@ -27,7 +27,7 @@ pub(super) struct Demand {
     seen: Served,
     /// As it was told, in bytes a second; nothing: more than it gets.
     told: Option<f64>,
-    /// What it said that it will ask for at most.
+    /// The most that is told, whatever it asks for.
     most: Option<f64>,
 }
 
@@ -58,10 +58,15 @@ impl Demand {
         self.told.is_some()
     }
 
-    /// Notes what it says that it will ask for at most. It counts at once, as if it asked for that much, until the next look
-    /// finds that it does not.
-    pub(super) fn declare(&mut self, most: Option<f64>) {
-        (self.most, self.told) = (most, most.or(self.told));
+    /// Sets the most that is told.
+    pub(super) fn set_most(&mut self, most: Option<f64>) {
+        self.most = most;
+    }
+
+    /// Notes what it says that it will ask for. It counts at once, as if it asked for that much, until the next look finds
+    /// that it does not.
+    pub(super) fn declare(&mut self, bytes_per_s: Option<f64>) {
+        self.told = bytes_per_s.or(self.told);
     }
 
     /// Looks again after a time, at what was served since. Whoever had nothing waiting at some time, and whose rate did
