@@ -1,7 +1,7 @@
 //! One application reads and writes memory of another, which takes no part in it: `cargo run -p catchment-application
 //! --example regions serve`, and beside it `cargo run -p catchment-application --example regions look`, with the host behind
 //! it where that is another one. The agent's policy has the applications `sensor` and `vision`.
-use catchment_application::{Application, Error, Hint, Region, Rights, Service};
+use catchment_application::{Application, Connection, Error, Hint, Region, Rights, Service};
 use std::time::Duration;
 
 fn main() -> Result<(), Error> {
@@ -17,8 +17,9 @@ fn main() -> Result<(), Error> {
 /// Measures until the agent ends: who calls may read the value, and write how far it goes.
 fn serve(application: &str) -> Result<(), Error> {
     let (service, value, most) = offer(application)?;
-    let mut callers = Vec::new();
-    for now in (0_u64..).cycle() {
+    let (mut callers, mut now) = (Vec::new(), 0_u64);
+    loop {
+        now += 1;
         value.write_at(0, &now.to_le_bytes())?;
         let mut limit = [0; 8];
         most.read_at(0, &mut limit)?;
@@ -26,10 +27,15 @@ fn serve(application: &str) -> Result<(), Error> {
             println!("at the limit: {now}");
         }
         if let Some(caller) = service.next_within(Duration::from_secs(1))? {
-            callers.push(caller.accept()?);
+            callers.extend(caller.accept().ok());
         }
+        callers.retain_mut(is_there);
     }
-    Ok(())
+}
+
+/// Returns whether a caller has neither closed the connection nor ended without that.
+fn is_there(caller: &mut Connection) -> bool {
+    matches!(caller.recv_within(Duration::ZERO), Ok(Some(_)) | Err(Error::Timeout(_)))
 }
 
 /// Offers the two regions.

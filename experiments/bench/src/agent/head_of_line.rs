@@ -1,11 +1,11 @@
 //! What a request waits for beside batches of others: a short one over a hop of 1 Gbit/s between two routed namespaces and
 //! over shared memory, a flow of 16 MiB over the hop.
 use super::ends::{AgentProcess, Network, Pair, Work};
-use super::row::{Place, What};
+use super::row::{Place, Row as Measured, What};
 use super::seat::Found;
 use crate::goal::{Goal, Limit};
 use crate::hop::{Hop, Line};
-use crate::stats::{decimals, percentile, tenths};
+use crate::stats::{decimals, percentile};
 use anyhow::{Context as _, Result};
 use catchment_perf::{Amount, Operation, Waiting};
 use serde::Serialize;
@@ -36,71 +36,64 @@ const SHORT: Timed = Timed { operation: Operation::Read, bytes: 32, seconds: 0.0
 /// Figure 9 of the DRUM paper has 1 GB.
 const FLOW: Timed = Timed { operation: Operation::Write, bytes: 16 << 20, seconds: 1.0 };
 
+/// What was found in one turn: of the requests that are timed, and of the neighbour.
+type Turn = (Found, Found);
+
 /// Medians of fresh processes.
 #[derive(Debug, Serialize)]
 pub(super) struct Row {
-    what: What,
     #[serde(flatten)]
-    place: Place,
-    background: String,
+    timed: Measured,
     /// Nothing over shared memory.
     shaped_bps: Option<u64>,
-    ops_per_s: f64,
-    bytes_per_s: f64,
-    latency_ns_p50: f64,
-    latency_ns_p80: f64,
-    latency_ns_p99: f64,
     /// Of the neighbour.
     background_bytes_per_s: f64,
-    runs: usize,
 }
 
 impl Row {
-    fn new(what: What, cell: &Cell<'_>, batch: u32, found: &[(Found, Found)]) -> Result<Self> {
+    /// Returns the row of one who is compared; `raw` is what RAW did in the same turns.
+    fn new(
+        what: What,
+        cell: &Cell<'_>,
+        batch: u32,
+        (found, raw): (&[Turn], &[Turn]),
+    ) -> Result<Self> {
         let Timed { operation, bytes, .. } = cell.timed;
-        let median = |values: Vec<f64>| percentile(&values, 0.5);
-        let latency = |at: usize| {
-            let all = found.iter().filter_map(|(short, _)| Some(short.latency_ns?[at]));
-            tenths(median(all.collect()))
+        let place = Place {
+            provider: cell.network.provider(),
+            op: Some(operation),
+            bytes,
+            apps: 2,
+            batch: Some(1),
+            outstanding: 1,
         };
-        anyhow::ensure!(
-            found.iter().all(|(short, _)| short.latency_ns.is_some()),
-            "no request was done"
-        );
-        let ops_per_s = median(found.iter().map(|(short, _)| short.ops_per_s).collect());
-        let long = median(found.iter().map(|(_, long)| long.ops_per_s).collect());
+        let shorts = |all: &[Turn]| all.iter().map(|(short, _)| *short).collect::<Vec<_>>();
+        let mut timed = Measured::measured(what, place, &shorts(found), &shorts(raw));
+        timed.background = Some(format!("WRITE of {BACKGROUND_BYTES} bytes, {batch} outstanding"));
+        anyhow::ensure!(timed.latency_ns_p50.is_some(), "no request was done");
+        let long: Vec<f64> = found.iter().map(|(_, long)| long.ops_per_s).collect();
         Ok(Self {
-            what,
-            place: Place {
-                provider: cell.network.provider(),
-                op: Some(operation),
-                bytes,
-                apps: 2,
-                batch: Some(1),
-                outstanding: 1,
-            },
-            background: format!("WRITE of {BACKGROUND_BYTES} bytes, {batch} outstanding"),
+            timed,
             shaped_bps: cell.network.0.map(|_| LINE.bps),
-            ops_per_s: ops_per_s.round(),
-            bytes_per_s: (ops_per_s * bytes as f64).round(),
-            latency_ns_p50: latency(0),
-            latency_ns_p80: latency(1),
-            latency_ns_p99: latency(2),
-            background_bytes_per_s: (long * BACKGROUND_BYTES as f64).round(),
-            runs: found.len(),
+            background_bytes_per_s: (percentile(&long, 0.5) * BACKGROUND_BYTES as f64).round(),
         })
+    }
+
+    /// Returns the median of its latency, its 80th and its 99th percentile.
+    fn latency_ns(&self) -> [f64; 3] {
+        let Measured { latency_ns_p50, latency_ns_p80, latency_ns_p99, .. } = self.timed;
+        [latency_ns_p50, latency_ns_p80, latency_ns_p99].map(|ns| ns.unwrap_or(f64::NAN))
     }
 
     /// Returns it as a line for a person.
     pub(super) fn line(&self) -> String {
+        let Measured { what, background, .. } = &self.timed;
+        let [p50, p80, p99] = self.latency_ns().map(|ns| ns / 1e3);
         format!(
-            "{:<10} {}: beside {}: p50 {:.0} us, p80 {:.0}, p99 {:.0}; the other {:.1} MB/s",
-            format!("{:?}", self.what).to_lowercase(),
-            self.place,
-            self.background,
-            self.latency_ns_p50 / 1e3,
-            self.latency_ns_p80 / 1e3,
-            self.latency_ns_p99 / 1e3,
+            "{:<10} {}: beside {}: p50 {p50:.0} us, p80 {p80:.0}, p99 {p99:.0}; the other {:.1} MB/s",
+            format!("{what:?}").to_lowercase(),
+            self.timed.place(),
+            background.as_deref().unwrap_or_default(),
             self.background_bytes_per_s / 1e6,
         )
     }
@@ -113,7 +106,7 @@ struct Cell<'a> {
     /// Places in [`RIVALS`].
     rivals: &'static [usize],
     /// Run by run, of each batch and rival.
-    found: [Vec<Vec<(Found, Found)>>; BATCHES.len()],
+    found: [Vec<Vec<Turn>>; BATCHES.len()],
 }
 
 impl<'a> Cell<'a> {
@@ -136,10 +129,14 @@ impl<'a> Cell<'a> {
 
     /// Returns rows in the order of [`BATCHES`], then of the rivals.
     fn rows(&self) -> Result<Vec<Row>> {
-        let cells = BATCHES.iter().zip(&self.found).flat_map(|(batch, found)| {
-            self.rivals.iter().zip(found).map(move |(who, found)| (*batch, *who, found))
+        let cells = BATCHES.iter().zip(&self.found).flat_map(|(batch, all)| {
+            self.rivals.iter().zip(all).map(move |(who, found)| (*batch, *who, (found, all)))
         });
-        cells.map(|(batch, who, found)| Row::new(RIVALS[who].0, self, batch, found)).collect()
+        // RAW is the first of all rivals.
+        let row = |(batch, who, (found, all)): (u32, usize, (&Vec<_>, &Vec<Vec<_>>))| {
+            Row::new(RIVALS[who].0, self, batch, (found, &all[0]))
+        };
+        cells.map(row).collect()
     }
 }
 
@@ -203,11 +200,11 @@ pub(super) fn measure(runs: usize, seconds: f64) -> Result<(Vec<Row>, Vec<Goal<P
 }
 
 fn goal(row: &Row, name: &str, value: f64, limit: Limit) -> Goal<Place> {
-    Goal::new(name, row.place, decimals(value, 4), limit)
+    Goal::new(name, row.timed.place(), decimals(value, 4), limit)
 }
 
 fn p80(a: &Row, b: &Row) -> f64 {
-    a.latency_ns_p80 / b.latency_ns_p80
+    a.latency_ns()[1] / b.latency_ns()[1]
 }
 
 /// Figures 2a and 8 of the DRUM paper over shared memory, as they were registered (E5.2, E5.8).
@@ -224,7 +221,7 @@ fn goals_in_memory(rows: &[Row]) -> Vec<Goal<Place>> {
 /// Figure 9: by how much the median shifts, either way (E5.9).
 fn goals_of_flow(rows: &[Row]) -> Vec<Goal<Place>> {
     let [_, drum, _, drum_100] = rows else { return Vec::new() };
-    let shift = drum_100.latency_ns_p50 / drum.latency_ns_p50;
+    let shift = drum_100.latency_ns()[0] / drum.latency_ns()[0];
     let name = "agent's median of a flow beside 100 outstanding and 20, the larger by the smaller";
     vec![goal(drum, name, shift.max(1.0 / shift), Limit::AtMost(1.1))]
 }
@@ -233,7 +230,7 @@ fn goals_of_flow(rows: &[Row]) -> Vec<Goal<Place>> {
 fn goals(rows: &[Row]) -> Vec<Goal<Place>> {
     let [raw, justitia, drum, raw_100, justitia_100, drum_100] = rows else { return Vec::new() };
     let goal = |name, value, limit| goal(drum, name, value, limit);
-    let p99 = |a: &Row, b: &Row| a.latency_ns_p99 / b.latency_ns_p99;
+    let p99 = |a: &Row, b: &Row| a.latency_ns()[2] / b.latency_ns()[2];
     let moved = |a: &Row, b: &Row| a.background_bytes_per_s / b.background_bytes_per_s;
     vec![
         goal("RAW's p80 beside 100 outstanding by 20", p80(raw_100, raw), Limit::AtLeast(2.0)),

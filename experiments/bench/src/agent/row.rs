@@ -168,6 +168,11 @@ impl Row {
         found: &[Found],
         raw: &[Found],
     ) -> Self {
+        Self::measured(what, Place::of(provider, plan), found, raw)
+    }
+
+    /// Returns the row of a place; without `raw` nothing is said beside that.
+    pub(super) fn measured(what: What, place: Place, found: &[Found], raw: &[Found]) -> Self {
         let ops = |found: &[Found]| found.iter().map(|one| one.ops_per_s).collect::<Vec<_>>();
         let ops_per_s = median(found, |one| Some(one.ops_per_s));
         let latency = |at: usize| median(found, |one| Some(one.latency_ns?[at])).map(tenths);
@@ -176,8 +181,9 @@ impl Row {
         let added: Vec<f64> = added.filter(|_| what != What::Raw).collect();
         Self {
             ops_per_s: ops_per_s.map(f64::round),
-            bytes_per_s: ops_per_s.map(|ops| (ops * plan.bytes as f64).round()),
-            ops_ratio_to_raw: Some(decimals(ratio(&ops(found), &ops(raw)).median, 4)),
+            bytes_per_s: ops_per_s.map(|ops| (ops * place.bytes as f64).round()),
+            ops_ratio_to_raw: (!raw.is_empty())
+                .then(|| decimals(ratio(&ops(found), &ops(raw)).median, 4)),
             latency_ns_p50: latency(0),
             latency_ns_p80: latency(1),
             latency_ns_p99: latency(2),
@@ -190,7 +196,7 @@ impl Row {
             registrations: found.iter().filter_map(|one| one.registrations).max(),
             misrouted: Some(found.iter().map(|one| one.misrouted).sum()),
             lost: Some(found.iter().map(|one| one.lost).sum()),
-            ..Self::of(what, Place::of(provider, plan), found.len())
+            ..Self::of(what, place, found.len())
         }
     }
 
