@@ -17,13 +17,19 @@ const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 const ADDRESSES: [&str; 3] = ["10.0.0.1/24", "10.0.0.2/24", "192.168.1.10/24"];
 
 const OTHER_LANGUAGES: &[(&str, &str)] = &[
-    ("rust", "the examples of `catchment` have these lines, and a test of them compares"),
+    (
+        "rust",
+        "examples of `catchment` and `catchment-application` have these lines, and tests of them compare",
+    ),
     ("yaml", "a pod; its commands have the options of the commands that run"),
 ];
 
 /// Beginnings of commands that do not run here.
 const LEFT_OUT: &[(&str, &str)] = &[
-    ("cargo ", "builds and runs the whole: the steps `release`, `demo` and `test` of the suite do"),
+    (
+        "cargo ",
+        "builds and runs the whole: the steps `release`, `demo` and `test` of the suite do, and tests of an example's crate",
+    ),
     ("alias catchment=", "the program that Cargo built for this test is in the path"),
     ("cat frames/cam0/* | ffplay", "needs a screen"),
     ("ssh ", "needs a second host"),
@@ -335,6 +341,7 @@ macro_rules! pages {
 pages! {
     commands_of_readme "README.md";
     commands_of_agent "docs/guide/agent.md";
+    commands_of_applications "docs/guide/applications.md";
     commands_of_cert "docs/guide/cert.md";
     commands_of_collect "docs/guide/collect.md";
     commands_of_control "docs/guide/control.md";
