@@ -107,6 +107,7 @@ pub(crate) fn read_regions(bytes: &[u8]) -> Result<BTreeMap<String, Theirs>, Str
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     fn entry(name: &str) -> Entry {
         Entry { name: name.into(), addr: 4096, rkey: 7, bytes: 100, read: true, write: false }
@@ -148,6 +149,36 @@ mod tests {
         }
         assert!(read_regions(b"[{\"name\": \"a\"}]").unwrap_err().contains("missing field"));
         assert!(read_regions(b"\xff").is_err());
+    }
+
+    proptest! {
+        /// Whatever a peer tells: what is taken has a name, rights, and an end; what is refused has a reason.
+        #[test]
+        fn regions_are_taken_or_refused(
+            all in prop::collection::vec(("[a-c ]{0,2}", any::<u64>(), any::<u64>(), 0_u8..4), 0..4),
+            flips in prop::collection::vec((any::<usize>(), any::<u8>()), 0..3),
+        ) {
+            let entry = |(name, addr, bytes, rights): (String, u64, u64, u8)| {
+                let (read, write) = (rights & 1 > 0, rights & 2 > 0);
+                Entry { name, addr, rkey: 7, bytes, read, write }
+            };
+            let all: Vec<_> = all.into_iter().map(entry).collect();
+            let mut told = serde_json::to_vec(&all).unwrap();
+            for (at, value) in flips {
+                let at = at % told.len();
+                told[at] = value;
+            }
+            match read_regions(&told) {
+                Ok(regions) => for (name, theirs) in regions {
+                    let RemoteMemory { addr, bytes, .. } = theirs.memory;
+                    prop_assert!(is_service(&name) && addr.checked_add(bytes).is_some());
+                },
+                Err(reason) => {
+                    let is_plain = reason.chars().all(|c| !c.is_control());
+                    prop_assert!(!reason.is_empty() && is_plain);
+                }
+            }
+        }
     }
 
     #[test]
