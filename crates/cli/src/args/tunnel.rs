@@ -1,6 +1,6 @@
 //! Arguments of `catchment tunnel`.
 use super::ProviderArgs;
-use catchment::session::io::Address;
+use catchment::session::io::{Address, AddressError};
 use catchment::session::tls::TlsFiles;
 use catchment_tunnel::Mode;
 use catchment_tunnel::session::message::WINDOWS;
@@ -8,6 +8,10 @@ use catchment_tunnel::session::{STREAMS, WINDOW_BYTES};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
+
+/// Where the end of services listens, unless told otherwise, and the port at which it is looked for.
+const ADDRESS: &str = "127.0.0.1:7119";
+const PORT: u16 = 7119;
 
 const HELP: &str = "\
 On the host of the service, then on that of its clients, which connect to the tunnel in its place:
@@ -24,8 +28,8 @@ pub(crate) struct TunnelArgs {
     /// Where clients connect: HOST:PORT, [IPV6]:PORT or unix:PATH
     #[arg(long, value_name = "ADDR", required = true)]
     pub(crate) listen: Option<Address>,
-    /// The other end, `catchment tunnel serve`: HOST:PORT
-    #[arg(long, value_name = "ADDR", required = true)]
+    /// The other end, `catchment tunnel serve`: HOST or HOST:PORT; port 7119 unless it is given
+    #[arg(long, value_name = "ADDR", required = true, value_parser = there)]
     pub(crate) to: Option<Address>,
     /// The name of the service there
     #[arg(long, value_name = "NAME", required = true)]
@@ -53,7 +57,7 @@ pub(crate) struct TunnelServeArgs {
     #[arg(long = "service", value_name = "NAME=ADDR", required = true, value_parser = service)]
     pub(crate) services: Vec<(String, Address)>,
     /// Where ends with clients reach this one: HOST:PORT
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, value_name = "ADDR", default_value = ADDRESS)]
     pub(crate) listen: Address,
     #[command(flatten)]
     pub(crate) end: TunnelEndArgs,
@@ -102,6 +106,12 @@ fn modes() -> impl TypedValueParser<Value = Mode> {
     PossibleValuesParser::new(Mode::ALL.map(Mode::name)).try_map(|name| name.parse::<Mode>())
 }
 
+/// Reads the address of the other end, with the port that it has where none is given.
+fn there(text: &str) -> Result<Address, AddressError> {
+    let has_port = text.contains(':') && !text.ends_with(']');
+    if has_port { text.parse() } else { format!("{text}:{PORT}").parse() }
+}
+
 fn service(text: &str) -> Result<(String, Address), String> {
     let (name, address) = text.split_once('=').ok_or("use NAME=HOST:PORT or NAME=unix:PATH")?;
     let address = address.parse().map_err(|error| format!("{error}"))?;
@@ -111,4 +121,26 @@ fn service(text: &str) -> Result<(String, Address), String> {
 fn window(text: &str) -> Result<u32, String> {
     let bytes = text.parse().ok().filter(|bytes| WINDOWS.contains(bytes));
     bytes.ok_or_else(|| format!("a window has {} to {} bytes", WINDOWS.start(), WINDOWS.end()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_other_end_is_at_its_port_unless_another_is_given() {
+        for (text, address) in [
+            ("b", "b:7119"),
+            ("10.0.0.2", "10.0.0.2:7119"),
+            ("[fd00::1]", "[fd00::1]:7119"),
+            ("b:5", "b:5"),
+            ("[fd00::1]:5", "[fd00::1]:5"),
+        ] {
+            assert_eq!(there(text).unwrap().to_string(), address);
+        }
+        assert_eq!(ADDRESS.parse::<Address>().unwrap(), there("127.0.0.1").unwrap());
+        for wrong in ["fd00::1", "http://b", "", "b:port"] {
+            assert!(there(wrong).is_err(), "{wrong}");
+        }
+    }
 }
