@@ -274,7 +274,7 @@ fn a_mad_peer_is_turned_away_with_the_reason() {
     }
     // An earlier life of it comes back.
     let reason = Raw::greet(&agent, hello(2, 6)).refusal();
-    assert_eq!(reason, "epoch 6 of host 2 is over, 7 was heard");
+    assert!(reason.starts_with("epoch 6 of host 2 is over, 7 was heard"), "{reason}");
     assert!(is_up(&name, 3), "the other one has its session");
 }
 

@@ -98,7 +98,11 @@ impl Registry {
         if let Some(known) = inner.hosts.get(&host) {
             let newest = known.hello.epoch;
             if epoch < newest {
-                let reason = format!("epoch {epoch} of host {host} is over, {newest} was heard");
+                // Tenths of a second, so far as the clock of that host went back since.
+                let seconds = (newest - epoch).div_ceil(10);
+                let reason = format!(
+                    "epoch {epoch} of host {host} is over, {newest} was heard: if its clock went back, set it right or start its agent again in {seconds} s"
+                );
                 return refuse(reason, false);
             }
             let is_other = |old: &String| certificate.is_some_and(|new| new != old);
@@ -308,7 +312,8 @@ mod tests {
         let admit = |epoch| registry.admit(2, &hello(1, epoch), false, None);
         let (old, mut outbox) = admit(5).unwrap();
         let refusal = reason(admit(4));
-        assert_eq!(refusal.reason, "epoch 4 of host 1 is over, 5 was heard");
+        assert!(refusal.reason.starts_with("epoch 4 of host 1 is over, 5 was heard: if its clock"));
+        assert!(refusal.reason.ends_with("in 1 s"), "{}", refusal.reason);
         assert!(!refusal.transient);
         let _new = admit(6).unwrap();
         assert!(matches!(outbox.try_recv(), Err(mpsc::error::TryRecvError::Disconnected)));
