@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result, anyhow, ensure};
 use catchment_controller::Status;
 use catchment_netns::{Namespace, Star};
 use catchment_perf::ChildProcess;
-use catchment_sim::admission::{End, Trace};
+use catchment_sim::admission::{End, Judged, Trace};
 use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -324,10 +324,8 @@ impl Cell<'_> {
         served: Option<Served>,
     ) -> Row {
         let (place, trace, method) = (self.place, self.trace, self.method);
-        let judged = trace.judge(&self.ends(begin_ns, collected, sent));
-        let simulated = method.policy().map(|policy| {
-            trace.simulate(policy, place.nic, self.guard_us * 1000, (rtt_ms * 1e6) as u64)
-        });
+        let ends = self.ends(begin_ns, collected, sent);
+        let simulated = self.simulated(rtt_ms);
         let is_roce = method.congestion().is_none();
         let sum = |of: fn(&Report) -> u64| is_roce.then(|| sent.iter().map(of).sum::<u64>());
         let per_gb = |ns: u64| collected.seconds_per_gb(ns);
@@ -357,7 +355,8 @@ impl Cell<'_> {
             load_drawn: decimals(trace.load(), 4),
             seeds: 1,
             seconds: trace.seconds(),
-            judged,
+            judged: trace.judge(&ends),
+            missed_held_back: trace.held_back(&ends, place.nic),
             urgent_events: trace.events_of(0),
             keeps_order: self.star.keeps_order,
             packets_dropped: counted.bottleneck_drops,
@@ -386,6 +385,13 @@ impl Cell<'_> {
             on_time_simulated: round(simulated.map(|simulated| simulated.tolerant_on_time_event)),
             urgent_ms_p95_simulated: round(simulated.and_then(|simulated| simulated.urgent_ms_p95)),
         }
+    }
+
+    /// Returns what the simulator makes of the same events, where the method has a controller.
+    fn simulated(&self, rtt_ms: f64) -> Option<Judged> {
+        let (guard_ns, rtt_ns) = (self.guard_us * 1000, (rtt_ms * 1e6) as u64);
+        let policy = self.method.policy()?;
+        Some(self.trace.simulate(policy, self.place.nic, guard_ns, rtt_ns))
     }
 
     /// Returns what became of each event of the trace.

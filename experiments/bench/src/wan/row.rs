@@ -78,6 +78,8 @@ pub(super) struct Row {
     pub(super) seconds: u64,
     #[serde(flatten)]
     pub(super) judged: Judged,
+    /// Of the missed ones: frames of theirs were there, and waited for an earlier event of their device.
+    pub(super) missed_held_back: u64,
     /// Of the trace.
     pub(super) urgent_events: u64,
     /// Whether one processor takes all that arrives from the bottleneck: else packets come in another order.

@@ -1,8 +1,8 @@
 //! A trace that is carried elsewhere too, by real processes, and judged like those simulated here.
 use super::cell::{Cell, LINK_BPS, Links, Method, SECOND_NS};
 use super::ladder;
-use super::outcome::{EventEnd, Judged, Outcome, Pooled};
-use super::trace::{self, Event, Mix, Offer, SOURCES};
+use super::outcome::{DEADLINES_NS, EventEnd, Judged, Outcome, Pooled};
+use super::trace::{self, Event, FRAME_BYTES, Mix, Offer, SOURCES};
 use catchment_control::admission::Rules;
 use catchment_probe::random::Random;
 
@@ -107,6 +107,27 @@ impl Trace {
         Judged::of(&pooled, |device| device > 0)
     }
 
+    /// Returns how many tolerant events that count missed their deadline although frames of theirs were there and waited for an
+    /// earlier event of their device: at least two were handed out within a tenth of the time that a NIC of this part of the
+    /// link takes for one.
+    pub fn held_back(&self, ends: &[End], nic: f64) -> u64 {
+        let frame_ns = (FRAME_BYTES * 8) as f64 * SECOND_NS as f64 / (nic * LINK_BPS as f64);
+        let is_late = |event: &Event, end: &End| {
+            let last_ns = end.frames_ns.iter().max().copied().unwrap_or(u64::MAX);
+            last_ns.saturating_sub(event.at_ns) > DEADLINES_NS[1]
+        };
+        let waited = |end: &End| {
+            let mut frames_ns = end.frames_ns.clone();
+            frames_ns.sort_unstable();
+            let at_once = |pair: &&[u64]| ((pair[1] - pair[0]) as f64) < 0.1 * frame_ns;
+            frames_ns.windows(2).filter(at_once).count() >= 2
+        };
+        let all = self.events.iter().zip(ends);
+        let counted = all
+            .filter(|(event, _)| event.class == 1 && event.at_ns >= self.seconds * SECOND_NS / 10);
+        counted.filter(|(event, end)| is_late(event, end) && waited(end)).count() as u64
+    }
+
     /// Simulates a policy on the same events, with NICs of this part of the link.
     pub fn simulate(&self, policy: Policy, nic: f64, guard_ns: u64, rtt_ns: u64) -> Judged {
         let nic_bps = (nic * LINK_BPS as f64) as u64;
@@ -157,6 +178,12 @@ mod tests {
         assert!(late.tolerant_on_time_event < late.tolerant_on_time_frame);
         assert_eq!((late.missed, late.missed_told), (1, 1));
         assert_eq!(late.late_s_max, Some(1.001));
+        // One frame late is no wait for another event; three that come at once are, where a frame takes 10 ms.
+        assert_eq!(trace.held_back(&ends, 1.0), 1, "all frames of these came at once");
+        let apart = |frame: usize| trace.events()[last].at_ns + frame as u64 * 10_000_000;
+        ends[last].frames_ns = (0..ends[last].frames_ns.len()).map(apart).collect();
+        ends[last].frames_ns[7] += 2_000_000_000;
+        assert_eq!(trace.held_back(&ends, 1.0), 0);
         ends[last].frames_ns.pop();
         assert_eq!(trace.judge(&ends).missed, 1, "what has not come whole is missed");
     }
