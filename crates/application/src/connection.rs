@@ -5,8 +5,8 @@ use crate::{Error, Rights};
 use catchment_channel::{
     Channel, ClaimError, Message, MessageClaim, OperationError, RemoteMemory, Ticket,
 };
-use catchment_verbs::wait::{Step, WaitPolicy, Waiter};
-use catchment_verbs::{Access, Mr, Wake, Watch};
+use catchment_verbs::wait::{Paused, WaitPolicy, Waiter, pause};
+use catchment_verbs::{Access, Mr, Watch};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::thread::available_parallelism;
@@ -397,28 +397,16 @@ impl Connection {
             if now >= deadline {
                 return Err(Error::Timeout(patience));
             }
-            match self.waiter.empty() {
-                Step::Spin => std::hint::spin_loop(),
-                Step::Yield | Step::Sleep(_) => std::thread::yield_now(),
-                Step::Block => {
-                    watch.arm();
-                    match step(channel) {
-                        Ok(None) => {}
-                        Ok(Some(found)) => break Ok(found),
-                        Err(error) => break Err(error),
-                    }
-                    let slept = watch.wait(LOOK.min(deadline - now));
-                    match slept.map_err(|error| Error::broken(&error)) {
-                        Ok(Wake::Rung) => self.probing.quiet = 0,
-                        Ok(Wake::TimedOut) => {
-                            self.waiter.timed_out();
-                            if let Err(error) = self.probing.look(channel) {
-                                break Err(error);
-                            }
-                        }
-                        Err(error) => break Err(error),
+            let longest = LOOK.min(deadline - now);
+            match pause(&mut self.waiter, &*watch, longest, || step(channel)) {
+                Ok(Paused::Found(found)) => break Ok(found),
+                Ok(Paused::Over) => self.probing.quiet = 0,
+                Ok(Paused::InVain) => {
+                    if let Err(error) = self.probing.look(channel) {
+                        break Err(error);
                     }
                 }
+                Err(error) => break Err(error),
             }
         };
         self.waiter.found();

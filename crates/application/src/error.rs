@@ -102,6 +102,12 @@ impl Error {
     }
 }
 
+impl From<std::io::Error> for Error {
+    fn from(error: std::io::Error) -> Self {
+        Self::broken(&error)
+    }
+}
+
 impl From<EndError> for Error {
     fn from(error: EndError) -> Self {
         Self::broken(&error)

@@ -23,7 +23,7 @@ const GRAPH: &[(&str, &str, &str)] = &[
         "control provider-roce provider-shm session transfer verbs",
         "conformance probe session",
     ),
-    ("application", "agent channel session verbs", "probe"),
+    ("application", "agent channel session verbs", "conformance probe"),
     ("controller", "control session", "probe session"),
     ("probe", "verbs", ""),
     ("perf", "channel transfer verbs", "provider-shm"),

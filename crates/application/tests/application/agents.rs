@@ -2,20 +2,9 @@
 use catchment_agent::policy::Policy;
 use catchment_agent::{Agent, peers};
 use catchment_application::{Application, Connection, Service};
+use catchment_conformance::eventually;
 use catchment_probe::child::say;
-use catchment_probe::patience::PATIENCE;
 use serde_json::{Value, json};
-use std::time::Instant;
-
-/// Waits until something is so, and says what if it never is.
-pub(crate) fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
-    let until = Instant::now() + PATIENCE;
-    while !is_so() {
-        assert!(Instant::now() < until, "never: {what}");
-        // What is asked has no event for those outside.
-        std::thread::sleep(std::time::Duration::from_millis(1));
-    }
-}
 
 /// What a connection needs that is to stay.
 pub(crate) struct Held {

@@ -1,7 +1,8 @@
 //! Applications of two hosts.
-use crate::agents::{eventually, two_agents};
+use crate::agents::two_agents;
 use catchment_agent::{Inquiry, status};
 use catchment_application::{Application, Error, Rights};
+use catchment_conformance::eventually;
 
 /// Messages and memory between two hosts, which go by address and by the name of their agent; connections share queue pairs
 /// as any others.

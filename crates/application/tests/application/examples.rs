@@ -14,7 +14,7 @@ fn one_example_answers_the_other() {
     let store = format!("store@{name}");
     let serves = std::thread::spawn(move || messages::serve(&store).unwrap_err());
     let vision = format!("vision@{name}");
-    crate::agents::eventually("the service", || {
+    catchment_conformance::eventually("the service", || {
         !catchment_agent::Inquiry::new(&*name).ask().unwrap().services.is_empty()
     });
     for _ in 0..2 {

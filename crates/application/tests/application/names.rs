@@ -38,7 +38,7 @@ fn a_policy_says_who_offers_what() {
     assert_eq!(offered, [("spare", "sensor"), ("store", "store")]);
     drop(service);
     // The agent hears of it as of any hang-up.
-    crate::agents::eventually("the name is free", || store.serve("store").is_ok());
+    catchment_conformance::eventually("the name is free", || store.serve("store").is_ok());
 }
 
 #[test]

@@ -6,10 +6,10 @@ use crate::operation::Swap;
 use crate::protocol::rts_within;
 use crate::request::MESSAGE_BYTES;
 use catchment_verbs::sync::Mutex;
-use catchment_verbs::wait::{CqWatch, Step, WaitPolicy, Waiter};
+use catchment_verbs::wait::{CqWatch, Paused, WaitPolicy, Waiter, pause};
 use catchment_verbs::{
     Access, Completion, Context, Cq, Endpoint, Mr, Payload, Pd, Qp, QpInit, RecvWr, RemoteAddr,
-    RtrAttr, SendOp, SendWr, Sge, Watch as _,
+    RtrAttr, SendOp, SendWr, Sge,
 };
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -173,26 +173,18 @@ impl Link {
     fn next(&mut self) -> Result<(u64, u64), KvError> {
         let (mut empty, mut patience) = (0_u32, None);
         loop {
-            if let Some(done) = self.poll()? {
+            if let Some(done) = poll(&*self.cq)? {
                 self.waiter.found();
                 return Ok(done);
             }
-            match self.waiter.empty() {
-                Step::Spin => std::hint::spin_loop(),
-                Step::Yield => std::thread::yield_now(),
-                // The policy sleeps on the doorbell; a fixed sleep has no event.
-                Step::Sleep(time) => std::thread::sleep(time),
-                Step::Block => {
-                    self.watch.arm();
-                    if let Some(done) = self.poll()? {
-                        self.waiter.found();
-                        return Ok(done);
-                    }
-                    self.watch.wait(SLEEP_MAX)?;
-                    empty = LOOKS;
+            match pause(&mut self.waiter, &self.watch, SLEEP_MAX, || poll(&*self.cq))? {
+                Paused::Found(done) => {
+                    self.waiter.found();
+                    return Ok(done);
                 }
+                Paused::Over => empty += 1,
+                Paused::InVain => empty = LOOKS,
             }
-            empty += 1;
             if empty >= LOOKS {
                 empty = 0;
                 let now = Instant::now();
@@ -206,15 +198,16 @@ impl Link {
             }
         }
     }
+}
 
-    fn poll(&mut self) -> Result<Option<(u64, u64)>, KvError> {
-        let mut completion = [Completion::EMPTY];
-        if self.cq.poll(&mut completion)? == 0 {
-            return Ok(None);
-        }
-        match completion[0].result {
-            Ok(success) => Ok(Some((completion[0].wr_id, success.bytes))),
-            Err(failure) => Err(KvError::Request(failure.status)),
-        }
+/// Takes a completion: its number and bytes.
+fn poll(cq: &dyn Cq) -> Result<Option<(u64, u64)>, KvError> {
+    let mut completion = [Completion::EMPTY];
+    if cq.poll(&mut completion)? == 0 {
+        return Ok(None);
+    }
+    match completion[0].result {
+        Ok(success) => Ok(Some((completion[0].wr_id, success.bytes))),
+        Err(failure) => Err(KvError::Request(failure.status)),
     }
 }

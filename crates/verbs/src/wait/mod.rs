@@ -14,7 +14,8 @@
 //! - [`EventCount`]: threads of one process sleep until a counter moves;
 //! - [`barrier`]: a fence that a sleeper makes for the writers of all processes;
 //! - [`futex`]: a word that threads of one or several processes sleep on;
-//! - [`CqWatch`]: a completion queue and its channel as a [`Watch`](crate::Watch).
+//! - [`CqWatch`]: a completion queue and its channel as a [`Watch`](crate::Watch);
+//! - [`pause`]: what a [`Waiter`] says, done on a watch.
 //!
 //! Each of them loses no wake-up in any interleaving: `tests/loom` checks the shipped code.
 pub mod arm;
@@ -24,6 +25,7 @@ mod cq_watch;
 mod doorbell;
 mod event_count;
 pub mod futex;
+mod pause;
 mod spin;
 mod waiter;
 
@@ -37,5 +39,6 @@ pub use backoff::{Backoff, BackoffPolicy};
 pub use cq_watch::CqWatch;
 pub use doorbell::Doorbell;
 pub use event_count::EventCount;
+pub use pause::{Paused, pause};
 pub use spin::SpinBudget;
 pub use waiter::{Step, WaitPolicy, Waiter};
