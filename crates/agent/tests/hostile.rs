@@ -271,6 +271,10 @@ fn no_application_reaches_the_memory_of_another() {
     let to: RemoteAddr = peer.remote(0);
     assert_eq!(bad.run_failing(SendOp::Write(to), &stolen), WcStatus::LocalProtection);
     assert_ne!(peer.get(0, 8), b"a secret");
+    // Which the operator sees.
+    let accounts = status(&name).unwrap();
+    let failed = accounts.iter().find(|account| account.failed > 0).unwrap();
+    assert_eq!((&*failed.application, failed.failed_by.get("local-protection")), ("bad", Some(&1)));
     assert_serves(&mut good, 2);
 }
 

@@ -355,5 +355,8 @@ fn an_application_with_a_maximum_is_served_to_the_end() {
         status(agent).unwrap().into_iter().find(|account| account.application == name).unwrap()
     };
     assert_eq!(account("a", &name).most_bytes_per_s, Some(5e7));
+    // Most of the time one waits for more to be let go.
+    assert!(account("a", &name).waited_ns > 0);
+    assert_eq!(account("b", &name).waited_ns, 0);
     assert_eq!(account("b", &name).most_bytes_per_s, None);
 }

@@ -159,5 +159,26 @@ pub enum WcStatus {
     Other(u32),
 }
 
+impl WcStatus {
+    /// Returns its name: short, and the same in every version.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::LocalLength => "local-length",
+            Self::LocalQpOperation => "local-qp-operation",
+            Self::LocalProtection => "local-protection",
+            Self::Flushed => "flushed",
+            Self::BadResponse => "bad-response",
+            Self::RemoteInvalidRequest => "remote-invalid-request",
+            Self::RemoteAccess => "remote-access",
+            Self::RemoteOperation => "remote-operation",
+            Self::TransportRetryExceeded => "transport-retry-exceeded",
+            Self::RnrRetryExceeded => "rnr-retry-exceeded",
+            Self::General => "general",
+            Self::Other(_) => "other",
+        }
+    }
+}
+
 // Pollers copy completions: what the rare services need must not make them longer.
 const _: () = assert!(size_of::<Success>() == 24 && size_of::<Completion>() == 40);

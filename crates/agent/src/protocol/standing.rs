@@ -1,5 +1,6 @@
 //! How an agent stands: what applications have had, rounds, agents of other hosts.
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// How the rounds stand in which agents agree on rates.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -189,6 +190,9 @@ pub struct Account {
     pub done: u64,
     /// Requests that failed or were flushed.
     pub failed: u64,
+    /// Why, by the names of their statuses ([`WcStatus::name`](catchment_verbs::WcStatus::name)).
+    #[serde(default)]
+    pub failed_by: BTreeMap<String, u64>,
     /// Entries that were no request, or not one of its own.
     pub refused: u64,
     /// Chunks given to the device.
@@ -199,6 +203,10 @@ pub struct Account {
     pub cost_bytes: u64,
     /// Requests that wait for their turn.
     pub waiting: u64,
+    /// How long its requests have waited for their turn, added up, in nanoseconds: two that wait 3 ms beside each other are 6.
+    /// Told from how many wait, each 10 ms.
+    #[serde(default)]
+    pub waited_ns: u64,
     /// How often none waited.
     pub emptied: u64,
     /// Queue pairs.

@@ -57,6 +57,9 @@ pub(super) fn status(args: &AgentStatusArgs) -> Result<(), Failure> {
         return processor.iter().try_for_each(output::print_json);
     }
     output::print(&applications(accounts))?;
+    for account in accounts.iter().filter(|account| account.failed > 0) {
+        output::print(&failures(account))?;
+    }
     for Offered { service, application, process, calls } in services {
         let text =
             format!("service {service}: {application}, process {process}, called {calls} times\n");
@@ -122,6 +125,14 @@ fn applications(accounts: &[Account]) -> String {
         ]);
     }
     table.text()
+}
+
+/// Returns why requests of an application failed.
+fn failures(account: &Account) -> String {
+    let by = account.failed_by.iter().map(|(status, count)| format!("{count} {status}"));
+    let by: Vec<String> = by.collect();
+    let Account { application, process, failed, .. } = account;
+    format!("{application}, process {process}: {failed} failed: {}\n", by.join(", "))
 }
 
 /// Returns which way messages of rounds go.

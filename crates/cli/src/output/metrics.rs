@@ -25,6 +25,8 @@ metrics! { APPLICATION of |a: &Account|
         "What these cost, in bytes: shares and rates are of these.";
     gauge "catchment_agent_requests_waiting" = a.waiting as f64 =>
         "Requests that wait for their turn.";
+    counter "catchment_agent_waited_seconds_total" = seconds(a.waited_ns) =>
+        "How long requests have waited for their turn, added up.";
     counter "catchment_agent_emptied_total" = a.emptied as f64 => "How often none waited any more.";
     gauge "catchment_agent_queue_pairs" = a.queue_pairs as f64 => "Queue pairs.";
     gauge "catchment_agent_memory_bytes" = a.memory_bytes as f64 =>

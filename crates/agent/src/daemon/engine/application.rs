@@ -10,9 +10,10 @@ use crate::peer::Change;
 use crate::pool::AgentEnd;
 use crate::protocol::{Account, Hints};
 use crate::scheduler::{ApplicationId, ConnectionId};
-use catchment_verbs::Cq;
+use catchment_verbs::{Cq, WcStatus};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The part of its share that an application keeps which lets others take it.
 const KEPT_PART: f64 = 0.01;
@@ -57,6 +58,8 @@ pub(super) struct Application {
     pub(super) outstanding: usize,
     pub(super) demand: Demand,
     pub(super) wants: Wants,
+    /// Requests that waited when they were counted last.
+    waiting: u64,
     pub(super) seen: Seen,
     /// As shared queue pairs know them.
     pub(super) regions: Regions,
@@ -84,6 +87,7 @@ impl Application {
             outstanding: 0,
             demand,
             wants,
+            waiting: 0,
             seen: Seen::default(),
             regions,
             ahs: AddressHandles::default(),
@@ -147,13 +151,29 @@ impl Application {
         }
     }
 
+    #[cold]
+    fn count_failure(&mut self, status: WcStatus) {
+        self.account.failed += 1;
+        *self.account.failed_by.entry(status.name().to_owned()).or_default() += 1;
+    }
+
+    /// Notes how many requests wait, so long after the last time.
+    pub(super) fn count_waiting(&mut self, waiting: u64, passed: Duration) {
+        let before = std::mem::replace(&mut self.waiting, waiting);
+        // Half of both, as it was somewhere between.
+        let both = u128::from(before + waiting) * passed.as_nanos() / 2;
+        self.account.waited_ns += u64::try_from(both).unwrap_or(u64::MAX);
+    }
+
     /// Notes what became of a chunk.
     #[inline]
     pub(super) fn land(&mut self, queue_pair: u32, landed: &Landed) {
         self.account.done += u64::from(landed.ended);
         if let Some(event) = landed.event {
-            if let Event::Sent(done) = event {
-                self.account.failed += u64::from(done.result.is_err());
+            if let Event::Sent(done) = event
+                && let Err((status, _)) = done.result
+            {
+                self.count_failure(status);
             }
             self.give(queue_pair, event);
         }

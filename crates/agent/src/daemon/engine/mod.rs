@@ -297,9 +297,15 @@ impl Engine {
     /// Tells the scheduler of time, now and then.
     fn look(&mut self) {
         let now = Instant::now();
-        if now - self.looked >= NAP {
+        let passed = now - self.looked;
+        if passed >= NAP {
             self.looked = now;
             self.scheduler.look();
+            // What came in a sleep did not wait all that time.
+            let passed = passed.min(2 * NAP);
+            for application in self.applications.iter_mut().flatten() {
+                application.count_waiting(self.scheduler.waiting(application.id), passed);
+            }
         }
     }
 
