@@ -1,4 +1,4 @@
-//! `catchment agent`: one device shared among applications; and what they have had of it.
+//! `catchment agent`: devices shared among applications, each by an agent of its own; and what they have had of it.
 mod show;
 
 use crate::args::{AgentArgs, AgentCommand, AgentMode, PeerFiles};
@@ -6,6 +6,7 @@ use crate::cert::tls_failure;
 use crate::failure::{Code, Failure, OrFail as _};
 use crate::output::{self, say};
 use crate::{page, stop};
+use anyhow::anyhow;
 use catchment::observe::StatusView;
 use catchment::session::io::{ClientSecurity, ServerSecurity};
 use catchment::session::reread::{ClientTls, ServerTls};
@@ -17,7 +18,7 @@ use catchment_agent::protocol::{Account, socket_name};
 use catchment_agent::{Agent, status};
 use serde::Serialize;
 use serde_json::json;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,8 +36,9 @@ struct Listening<'a> {
 
 /// The last line.
 #[derive(Serialize)]
-struct Summary {
+struct Summary<'a> {
     event: &'static str,
+    agent: &'a str,
     applications: Vec<Account>,
 }
 
@@ -47,49 +49,93 @@ pub(crate) fn run(args: &AgentArgs) -> Result<(), Failure> {
         Some(AgentCommand::Explain(args)) => return show::explanation(args),
         None => {}
     }
-    let Some(file) = &args.policy else {
-        return Err(Failure::new(Code::Usage, anyhow::anyhow!("--policy FILE is needed")));
-    };
-    let mut policy = read_policy(file, args).or_fail(Code::Local)?;
-    let measured = measured(args, &policy)?;
-    if let Some(measured) = &measured {
-        measured.fill(&mut policy);
+    if args.policies.is_empty() {
+        return Err(Failure::new(Code::Usage, anyhow!("--policy FILE is needed")));
     }
-    let (name, applications) = (policy.name.clone(), policy.applications.len());
+    if args.policies.len() > 1 && (args.listen.is_some() || args.page.dashboard.is_some()) {
+        let error = anyhow!("--listen and --dashboard are for one agent, and these are several");
+        let hint =
+            "give each policy a \"listen\" of its \"between\"; a page needs a process of its own";
+        return Err(Failure::new(Code::Usage, error).hint(hint));
+    }
     let stop = stop::watch(args.until_stdin_closes, || {})?;
     let security = security(&args.security)?;
     let server = security.server.clone();
-    let agent = Agent::start_secured(policy, security).or_fail(Code::Local)?;
-    let agent = Arc::new(agent);
-    let (file, given, running) = (file.clone(), args.clone(), Arc::downgrade(&agent));
+    let start = |file: &PathBuf| Running::start(file, args, &security);
+    let all: Result<Vec<Running>, Failure> = args.policies.iter().map(start).collect();
+    let all = Arc::new(all?);
+    let (running, given) = (Arc::downgrade(&all), args.clone());
     stop.on_hangup(Arc::new(move || {
-        let Some(agent) = running.upgrade() else { return };
-        reload(&file, &given, measured.as_ref(), &agent);
+        let Some(all) = running.upgrade() else { return };
+        all.iter().for_each(|one| one.reload(&given));
     }));
-    let peers_at = agent.local().map(ToString::to_string);
-    if args.json {
-        let address = format!("@{}", socket_name(&name));
-        let event = "listening";
-        let listening = Listening { event, agent: &name, address, applications, peers_at };
-        output::print_json(&listening)?;
-    } else {
-        say!("agent {name:?} serves {applications} applications by name");
-        if let Some(peers_at) = peers_at {
-            say!(
-                "agents of other hosts reach it at {peers_at}: catchment agent --peer {peers_at} ..."
-            );
-        }
-    }
-    let shown = show::Shown { observer: Observer::new(name.clone()) };
-    let page = page::start(&args.page, &server, args.json, StatusView::Agent, shown)?;
+    let observer = all.first().map(|one| Observer::new(one.name.clone()));
+    let shown = observer.map(|observer| show::Shown { observer });
+    let page = shown.map(|it| page::start(&args.page, &server, args.json, StatusView::Agent, it));
+    let page = page.transpose()?;
     while !stop.wait(Duration::from_secs(3600)) {}
     drop(page);
     if args.json {
-        let applications = status(&name).or_fail(Code::Failed)?;
-        output::print_json(&Summary { event: "summary", applications })?;
+        for one in &*all {
+            let applications = status(&one.name).or_fail(Code::Failed)?;
+            output::print_json(&Summary { event: "summary", agent: &one.name, applications })?;
+        }
     }
-    drop(agent);
+    drop(all);
     Ok(())
+}
+
+/// An agent that runs by a policy file.
+struct Running {
+    file: PathBuf,
+    name: String,
+    measured: Option<Calibration>,
+    agent: Agent,
+}
+
+impl Running {
+    /// Starts it, and says where it is found.
+    fn start(file: &Path, args: &AgentArgs, security: &PeerSecurity) -> Result<Self, Failure> {
+        let mut policy = read_policy(file, args).or_fail(Code::Local)?;
+        let measured = measured(args, &policy)?;
+        if let Some(measured) = &measured {
+            measured.fill(&mut policy);
+        }
+        let (name, applications) = (policy.name.clone(), policy.applications.len());
+        let agent = Agent::start_secured(policy, security.clone()).or_fail(Code::Local)?;
+        let peers_at = agent.local().map(ToString::to_string);
+        if args.json {
+            let address = format!("@{}", socket_name(&name));
+            let event = "listening";
+            let listening = Listening { event, agent: &name, address, applications, peers_at };
+            output::print_json(&listening)?;
+        } else {
+            say!("agent {name:?} serves {applications} applications by name");
+            if let Some(peers_at) = peers_at {
+                say!(
+                    "agents of other hosts reach it at {peers_at}: catchment agent --peer {peers_at} ..."
+                );
+            }
+        }
+        Ok(Self { file: file.to_owned(), name, measured, agent })
+    }
+
+    /// Lets it go over to what the policy says now, if it can.
+    fn reload(&self, args: &AgentArgs) {
+        let read = read_policy(&self.file, args).and_then(|mut policy| {
+            if let Some(measured) = &self.measured {
+                measured.fill(&mut policy);
+            }
+            let applications = policy.applications.len();
+            self.agent.reload(policy).map(|()| applications)
+        });
+        match read {
+            Ok(applications) => {
+                say!("the policy is read again: {applications} applications by name")
+            }
+            Err(error) => say!("warning: {}: nothing has changed: {error}", self.file.display()),
+        }
+    }
 }
 
 /// Measures the device, if that was asked for, and says what was found.
@@ -130,21 +176,6 @@ fn read_policy(file: &Path, args: &AgentArgs) -> Result<Policy, PolicyError> {
     between.listen = args.listen.clone().or(between.listen.take());
     between.peers.extend(args.peers.iter().cloned());
     Ok(policy)
-}
-
-/// Lets an agent go over to what the policy says now, if it can.
-fn reload(file: &Path, args: &AgentArgs, measured: Option<&Calibration>, agent: &Agent) {
-    let read = read_policy(file, args).and_then(|mut policy| {
-        if let Some(measured) = measured {
-            measured.fill(&mut policy);
-        }
-        let applications = policy.applications.len();
-        agent.reload(policy).map(|()| applications)
-    });
-    match read {
-        Ok(applications) => say!("the policy is read again: {applications} applications by name"),
-        Err(error) => say!("warning: {}: nothing has changed: {error}", file.display()),
-    }
 }
 
 fn security(files: &PeerFiles) -> Result<PeerSecurity, Failure> {

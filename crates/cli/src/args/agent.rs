@@ -17,9 +17,9 @@ their weights change at once; a policy that cannot be used changes nothing.";
 #[derive(Debug, Clone, Args)]
 #[command(after_help = HELP, subcommand_negates_reqs = true, args_conflicts_with_subcommands = true)]
 pub(crate) struct AgentArgs {
-    /// Who may connect, with which weight, and the device
-    #[arg(long, value_name = "FILE", required = true)]
-    pub(crate) policy: Option<PathBuf>,
+    /// Who may connect, with which weight, and the device; several times for several devices, each an agent of its own name
+    #[arg(long = "policy", value_name = "FILE", required = true)]
+    pub(crate) policies: Vec<PathBuf>,
     /// In which order requests go to the device, in place of the policy's `mode`
     #[arg(long, value_name = "MODE")]
     pub(crate) mode: Option<AgentMode>,

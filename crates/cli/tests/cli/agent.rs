@@ -2,6 +2,7 @@
 use crate::common::{Collector, Running, catchment, finish, run, signal};
 use catchment_netns::wait_until;
 use rustix::process::Signal;
+use std::ffi::OsStr;
 use std::path::PathBuf;
 
 fn policy(dir: &tempfile::TempDir, text: &str) -> PathBuf {
@@ -84,6 +85,36 @@ fn a_changed_policy_is_taken_over_and_a_bad_one_changes_nothing() {
     reload(", {\"name\": \"b\"}]}", "read again: 2 applications");
     signal(agent.id(), Signal::INT);
     agent.finish().expect(0);
+}
+
+/// A process with several devices: an agent for each.
+#[test]
+fn each_policy_has_an_agent_of_its_own() {
+    let folders = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let names = ["one", "two"].map(|name| format!("cli-{name}-{}", std::process::id()));
+    let files: Vec<_> = folders
+        .iter()
+        .zip(&names)
+        .map(|(folder, name)| {
+            policy(folder, &format!(r#"{{"name": "{name}", "applications": [{{"name": "a"}}]}}"#))
+        })
+        .collect();
+    let mut command = catchment();
+    command.arg("agent");
+    for file in &files {
+        command.arg("--policy").arg(file);
+    }
+    let agents = Running::start(&mut command);
+    for name in &names {
+        wait_until("it serves", || agents.said().contains(&format!("agent {name:?} serves")));
+        run(["agent", "status", name]).expect(0);
+    }
+    signal(agents.id(), Signal::INT);
+    agents.finish().expect(0);
+    let both = files.iter().flat_map(|file| [OsStr::new("--policy"), file.as_os_str()]);
+    let page = ["agent", "--dashboard", "127.0.0.1:0"].map(OsStr::new);
+    let refused = run(page.into_iter().chain(both)).expect(2);
+    assert!(refused.stderr.contains("are for one agent"), "{refused:#?}");
 }
 
 #[test]
