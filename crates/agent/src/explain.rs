@@ -19,6 +19,8 @@ pub enum Binds {
     Maximum,
 }
 
+/// Of the rates that hosts agree on.
+const BYTES_PER_MOPS: f64 = 64e6;
 /// The part of the most that it may have from which on that binds an application.
 const NEARLY: f64 = 0.95;
 
@@ -46,9 +48,11 @@ pub struct Rate {
     pub measured_share: Option<f64>,
     /// What keeps it from more.
     pub binds: Binds,
-    /// Utility that a little more of that would add, for each whole device; 0 where more is of no use to it, or where
-    /// prices of other hosts count.
+    /// Utility that a little more of that would add: for each whole device; with other hosts for each 64 MB/s (a Mops). 0
+    /// where more is of no use to it.
     pub price: f64,
+    /// With other hosts: the part of the price that is for this host's sending. The rest is for completing where it sends.
+    pub sending_price: Option<f64>,
 }
 
 impl Rate {
@@ -67,6 +71,9 @@ pub struct Explanation {
     pub rate: Rate,
     /// Its share with twice the weight; 0 where that is not for this host alone to say.
     pub doubled_share: f64,
+    /// With other hosts: what twice the weight would give it at the prices of now, in bytes a second. Prices would rise, so it
+    /// is the most.
+    pub doubled_rate_bytes_per_s: Option<f64>,
 }
 
 /// Why there is no explanation.
@@ -162,7 +169,10 @@ impl Observer {
             standing;
         let now = Instant::now();
         let rates = match &self.before {
-            Some((then, before, _)) => between(before, &applications, alpha, now - *then)?,
+            Some((then, before, _)) => {
+                let sending = rounds.as_ref().map(|rounds| rounds.sending_price);
+                between(before, &applications, (alpha, sending), now - *then)?
+            }
             None => Vec::new(),
         };
         let spent = self.before.as_ref().and_then(|(then, _, before)| {
@@ -209,7 +219,9 @@ pub fn explain(
     }
     let explained = ours.into_iter().map(|rate| {
         let doubled_share = doubled_share(&accounts, &rate, alpha)?;
-        Ok(Explanation { rate, doubled_share })
+        let account = accounts.iter().find(|account| rate.is_of(account));
+        let doubled_rate_bytes_per_s = doubled_rate(account, &rate);
+        Ok(Explanation { rate, doubled_share, doubled_rate_bytes_per_s })
     });
     explained.collect()
 }
@@ -226,6 +238,16 @@ fn doubled_share(accounts: &[Account], rate: &Rate, alpha: f64) -> Result<f64, P
     Ok(policy::optimum(&weights, alpha)?.shares[at])
 }
 
+/// Returns what twice the weight gives at the same prices, where hosts have agreed on a rate: its marginal utility stays.
+fn doubled_rate(account: Option<&Account>, rate: &Rate) -> Option<f64> {
+    let agreed = Some(rate.rate_bytes_per_s).filter(|agreed| *agreed > 0.0)?;
+    if rate.binds != Binds::Device {
+        return Some(agreed);
+    }
+    let most = account.and_then(|account| account.most_bytes_per_s).unwrap_or(f64::INFINITY);
+    Some((agreed * 2_f64.powf(1.0 / rate.alpha)).min(most))
+}
+
 /// Returns whether this host alone decides a share: with other hosts its optimum says nothing.
 fn has_share(share: f64, rate_bytes_per_s: f64) -> bool {
     share > 0.0 && rate_bytes_per_s <= 0.0
@@ -238,7 +260,7 @@ fn has_share(share: f64, rate_bytes_per_s: f64) -> bool {
 fn between(
     before: &[Account],
     after: &[Account],
-    alpha: f64,
+    (alpha, sending_price): (f64, Option<f64>),
     time: Duration,
 ) -> Result<Vec<Rate>, ProblemError> {
     let weights: Vec<f64> = after.iter().map(|account| account.weight).collect();
@@ -260,7 +282,17 @@ fn between(
             Some(most) if rate >= NEARLY * most => Binds::Maximum,
             Some(_) | None => Binds::Device,
         };
-        let is_bound = binds == Binds::Device && has_share(now.share, now.rate_bytes_per_s);
+        let is_bound = binds == Binds::Device;
+        let price = if has_share(now.share, now.rate_bytes_per_s) {
+            price
+        } else if now.rate_bytes_per_s > 0.0 {
+            // What a little more of its rate is worth to it is what it pays for that.
+            now.weight * (now.rate_bytes_per_s / BYTES_PER_MOPS).powf(-alpha)
+        } else {
+            0.0
+        };
+        let price = if is_bound { price } else { 0.0 };
+        let sending_price = sending_price.filter(|_| now.rate_bytes_per_s > 0.0);
         Some(Rate {
             application: now.application.clone(),
             process: now.process,
@@ -272,7 +304,8 @@ fn between(
             bytes_per_s: moved(now) as f64 / time.as_secs_f64().max(1e-9),
             measured_share: (all > 0).then(|| cost(now) as f64 / all as f64),
             binds,
-            price: if is_bound { price } else { 0.0 },
+            price,
+            sending_price: sending_price.map(|sending| sending.min(price)),
         })
     };
     Ok(after.iter().filter_map(rate).collect())
@@ -304,7 +337,7 @@ mod tests {
             account("one", 1.0, 50 + 100, 1, 8),
             account("late", 1.0, 0, 0, 0),
         ];
-        let found = between(&before, &after, 1.0, Duration::from_millis(500)).unwrap();
+        let found = between(&before, &after, (1.0, None), Duration::from_millis(500)).unwrap();
         let close = |a: f64, b: f64| (a - b).abs() < 1e-6;
         let [three, one] = &found[..] else { panic!("{found:?}") };
         assert_eq!((three.binds, one.binds), (Binds::Device, Binds::Demand));
@@ -312,7 +345,26 @@ mod tests {
         assert!(close(three.price, 5.0) && close(one.price, 0.0), "{found:?}");
         let doubled = |rate| doubled_share(&after, rate, 1.0).unwrap();
         assert!(close(doubled(three), 6.0 / 8.0) && close(doubled(one), 2.0 / 6.0));
-        let nothing = between(&after, &after, 2.0, Duration::from_secs(1)).unwrap();
+        let nothing = between(&after, &after, (2.0, None), Duration::from_secs(1)).unwrap();
         assert_eq!(nothing[0].measured_share, None);
+    }
+
+    /// With other hosts what an application pays is what a little more is worth to it: some of that for sending here.
+    #[test]
+    fn who_is_bound_by_what_was_agreed_pays_here_and_there() {
+        let agreed = |waiting| {
+            let account = account("agreed", 3.0, 100, waiting, 2);
+            Account { share: 0.5, rate_bytes_per_s: 128e6, ..account }
+        };
+        let time = Duration::from_millis(500);
+        let found = between(&[agreed(5)], &[agreed(9)], (1.0, Some(1.0)), time).unwrap();
+        assert!((found[0].price - 1.5).abs() < 1e-9, "{found:?}");
+        assert_eq!(found[0].sending_price, Some(1.0));
+        assert_eq!(doubled_rate(Some(&agreed(9)), &found[0]), Some(256e6));
+        let most = Account { most_bytes_per_s: Some(200e6), ..agreed(9) };
+        assert_eq!(doubled_rate(Some(&most), &found[0]), Some(200e6));
+        let free = between(&[agreed(5)], &[agreed(0)], (1.0, Some(1.0)), time).unwrap();
+        assert_eq!((free[0].price, free[0].sending_price), (0.0, Some(0.0)));
+        assert_eq!(doubled_rate(Some(&agreed(0)), &free[0]), Some(128e6), "it asks for no more");
     }
 }

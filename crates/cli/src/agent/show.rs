@@ -260,12 +260,19 @@ pub(super) fn explanation(args: &AgentExplainArgs) -> Result<(), Failure> {
 }
 
 fn text(one: &Explanation, seconds: f64) -> String {
-    let Explanation { rate, doubled_share } = one;
+    let Explanation { rate, doubled_share, doubled_rate_bytes_per_s } = one;
     let Rate { application, process, weight, alpha, applications, .. } = rate;
     let measured = rate.measured_share.map_or("nobody had any".to_owned(), percent);
     let (has_shares, is_agreed) = (rate.share > 0.0, rate.rate_bytes_per_s > 0.0);
     let (decided, doubled) = if is_agreed {
-        (format!("{:.0} bytes/s, agreed with other hosts", rate.rate_bytes_per_s), String::new())
+        let doubled = doubled_rate_bytes_per_s.map(|rate| {
+            let weight = 2.0 * weight;
+            format!(
+                "weight {weight}  would give it {rate:.0} bytes/s at most, at the prices of now\n"
+            )
+        });
+        let decided = format!("{:.0} bytes/s, agreed with other hosts", rate.rate_bytes_per_s);
+        (decided, doubled.unwrap_or_default())
     } else if has_shares {
         let doubled = percent(*doubled_share);
         let decided = percent(rate.share) + " of the device while all have something to send";
@@ -274,7 +281,13 @@ fn text(one: &Explanation, seconds: f64) -> String {
         ("nothing: the agent serves requests as they come".to_owned(), String::new())
     };
     let binds = match rate.binds {
-        Binds::Device if is_agreed => "what was agreed: capacities here and there".to_owned(),
+        Binds::Device if is_agreed => {
+            let here = rate.sending_price.unwrap_or_default();
+            format!(
+                "what was agreed: sending here at a price of {here:.3}, completing where it sends at {:.3}, for each 64 MB/s",
+                rate.price - here,
+            )
+        }
         Binds::Device if !has_shares => "the device's sending".to_owned(),
         Binds::Device => format!("the device's sending, at a price of {:.3}", rate.price),
         Binds::Maximum => "the most that the policy lets it have".to_owned(),
