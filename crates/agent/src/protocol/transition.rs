@@ -13,7 +13,7 @@ pub enum Transition {
     Init(u32),
     /// To RTR.
     Rtr {
-        /// The peer, as [`Endpoint`] prints it.
+        /// The peer, as [`Endpoint`](catchment_verbs::Endpoint) prints it.
         remote: String,
         /// READs and atomics of the peer served at once.
         max_dest_rd_atomic: u32,

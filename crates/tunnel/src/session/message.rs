@@ -260,8 +260,8 @@ mod tests {
     fn a_wrong_card_is_refused_with_what_is_wrong() {
         let good = EndCard::of(&card());
         let wrong = |card: String| EndCard { card, ..good.clone() }.read(None).unwrap_err();
-        assert!(wrong(good.card[2..].to_owned()).contains("142 hexadecimal digits"));
-        assert!(wrong(format!("+1{}", &good.card[2..])).contains("not hexadecimal"));
+        assert!(wrong(good.card[2..].to_owned()).contains("a card of 142 characters"));
+        assert!(wrong(format!("+1{}", &good.card[2..])).contains("hexadecimal digits"));
         assert!(wrong(format!("00{}", &good.card[2..])).contains("another protocol"));
         let huge = EndCard::of(&Card { blocks: 30_000, payload_bytes: 1 << 20, ..card() });
         assert!(huge.read(None).unwrap_err().contains("out of range"));
