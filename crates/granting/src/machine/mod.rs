@@ -156,6 +156,11 @@ impl Machine {
             self.say_standing();
             self.sleep();
         }
+        // What arrived since is told: who counts what was on time does not wait for a source that has left.
+        self.receive();
+        self.note_arrivals();
+        self.tell(Input::Timeout);
+        self.drain();
     }
 
     fn take_links(&mut self) {
