@@ -62,6 +62,7 @@ const SUITES: &[(&str, &str, &str)] = &[
     ("--status-byte", "catchment-transfer", "ibverbs"),
     ("--channel", "catchment-channel", "ibverbs"),
     ("--mechanisms", "catchment-mechanisms", "ibverbs"),
+    ("--agent", "catchment-agent", "conformance_ibverbs"),
 ];
 
 pub(crate) fn run(repo: &Repo, args: &Args) -> Result<()> {

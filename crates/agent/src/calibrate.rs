@@ -56,7 +56,7 @@ impl Calibration {
 ///
 /// # Errors
 /// When it cannot be opened, or a request fails.
-pub fn calibrate(device: Below, chunk_bytes: u32) -> Result<Calibration, VerbsError> {
+pub fn calibrate(device: &Below, chunk_bytes: u32) -> Result<Calibration, VerbsError> {
     let context = open_device(device)?;
     let span = SPAN.next_multiple_of(u64::from(chunk_bytes.max(SHORT_BYTES)));
     let mut pair = Pair::connect(&*context, span)?;
@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn a_device_is_measured_and_a_policy_keeps_what_it_says() {
-        let found = calibrate(Below::Shm, 64 << 10).unwrap();
+        let found = calibrate(&Below::Shm, 64 << 10).unwrap();
         assert!(found.bytes_per_s > 0.0 && found.requests_per_s > 0.0, "{found:?}");
         let text = r#"{"applications": [{"name": "a"}], "between": {"send_bytes_per_s": 7}}"#;
         let mut policy = Policy::parse(text).unwrap();

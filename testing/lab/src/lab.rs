@@ -79,6 +79,9 @@ pub(crate) struct Programs {
     /// The tests of the mechanisms to compare with over ibverbs
     #[arg(long, value_name = "FILE")]
     pub(crate) mechanisms: PathBuf,
+    /// The conformance suite through an agent over ibverbs
+    #[arg(long, value_name = "FILE")]
+    pub(crate) agent: PathBuf,
 }
 
 pub(crate) struct Lab {

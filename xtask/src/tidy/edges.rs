@@ -20,7 +20,7 @@ const GRAPH: &[(&str, &str, &str)] = &[
     ("control", "", ""),
     (
         "agent",
-        "control provider-roce provider-shm session transfer verbs",
+        "control provider-ibverbs provider-roce provider-shm session transfer verbs",
         "conformance probe session",
     ),
     ("application", "agent channel session verbs", "conformance probe"),

@@ -5,8 +5,8 @@ use super::share::{Buffer, Shared};
 use crate::entry::{Done, Event, MAX_INLINE_BYTES, Request, Work};
 use crate::scheduler::{Chunk, ConnectionId};
 use catchment_verbs::{
-    Access, Ah, Completion, Cq, Endpoint, Payload, RecvWr, SendOp, SendWr, Service, WcOpcode,
-    WcStatus,
+    Access, Ah, Completion, Cq, Endpoint, Payload, QpState, RecvWr, SendOp, SendWr, Service,
+    WcOpcode,
 };
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -59,6 +59,8 @@ pub(super) struct Connection {
     pub(super) service: Service,
     /// `None` while its state is being changed.
     pub(super) qp: Option<OwnQp>,
+    /// The device said so when it was last asked.
+    has_failed: bool,
     /// Who waits to change it next.
     pub(super) lenders: VecDeque<Sender<Option<OwnQp>>>,
     /// Of its own, in the mode `raw`.
@@ -116,6 +118,7 @@ impl Connection {
             qpn: qp.qpn(),
             service,
             qp: Some(qp),
+            has_failed: false,
             lenders: VecDeque::new(),
             cq,
             pd,
@@ -309,11 +312,18 @@ impl Connection {
         }
     }
 
+    /// Asks the device whether its queue pair has failed; returns its number when that is news.
+    pub(super) fn find_failed(&mut self) -> Option<u32> {
+        let has_failed = self.qp.as_ref().is_some_and(|qp| qp.state() == QpState::Err);
+        let was_known = std::mem::replace(&mut self.has_failed, has_failed);
+        (has_failed && !was_known).then_some(self.qpn)
+    }
+
     /// Gives a chunk to the device. Returns what became of it, if it is already known.
     fn post(&mut self, chunk: &Chunk) -> Option<Landed> {
         let wr_id = self.base() | u64::from(self.number.wrapping_add(1));
         let send = self.sends.front()?;
-        let (seq, failed) = (send.seq, send.failed);
+        let (seq, failed, status) = (send.seq, send.failed, send.refusal());
         let part = send.own_elements(chunk);
         let part = part.as_ref().map(|(sges, count)| &sges[..*count]);
         let request = send.request(chunk, wr_id, part);
@@ -334,8 +344,7 @@ impl Connection {
         if chunk.last {
             self.pop_send();
         }
-        let status = (WcStatus::LocalQpOperation, 0);
-        let event = Event::Sent(Done::new(seq, Err(status)));
+        let event = Event::Sent(Done::new(seq, Err((status, 0))));
         Some(Landed { bytes: chunk.bytes, event: (!failed).then_some(event), ended: !failed })
     }
 

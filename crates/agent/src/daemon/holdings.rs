@@ -6,8 +6,12 @@ use std::ops::Range;
 use std::sync::{Arc, Weak};
 
 /// Returns the rights that slices may have, if there are slices. Where peers map what they may reach, a descriptor leads to
-/// all of a chunk: nobody may reach slices there, nor the agent of a peer that writes messages to them.
-pub(super) fn rights_of_slices(caps: &Caps, shares: bool) -> Option<Access> {
+/// all of a chunk: nobody may reach slices there, nor the agent of a peer that writes messages to them. Without memory windows
+/// each region is registered, and there are none.
+pub(super) fn rights_of_slices(caps: &Caps, has_windows: bool, shares: bool) -> Option<Access> {
+    if !has_windows {
+        return None;
+    }
     match (caps.direct, shares) {
         (false, _) => Some(Access::all()),
         (true, false) => Some(Access::LOCAL_WRITE | Access::RELAXED_ORDERING),

@@ -6,7 +6,7 @@ use super::monitor::{Answer, Monitor};
 use super::share::Region as Shareable;
 use crate::protocol::Reply;
 use catchment_verbs::mem::Region;
-use catchment_verbs::{Access, Mr};
+use catchment_verbs::{Access, Mr, Pd};
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
@@ -63,9 +63,11 @@ impl Monitor<'_> {
         let length = usize::try_from(bytes).map_err(|error| error.to_string())?;
         let region = Region::from_lender(fd, length, writable).map_err(|e| e.to_string())?;
         let local = if writable { Access::LOCAL_WRITE } else { Access::empty() };
-        let mr = self.shared.chunks.pd().reg_mr(Arc::clone(&region), local);
+        // Once for all who use it, where that is possible.
+        let once = || self.shared.chunks.pd().reg_mr(Arc::clone(&region), local);
+        let mr = self.shared.port.has_windows.then(once).transpose();
         let mr = mr.map_err(|error| error.to_string())?;
-        let reply = self.add_keys(&mr, region, (pd, access), None)?;
+        let reply = self.add_keys(mr.as_ref(), region, (pd, access), None)?;
         self.count_memory(self.memory.bytes + bytes, 1);
         Ok(reply)
     }
@@ -129,24 +131,28 @@ impl Monitor<'_> {
         let part = part.map_err(|error| error.to_string())?;
         // Now, not in the thread that moves data.
         part.populate().map_err(|error| error.to_string())?;
-        self.add_keys(&mr, part, (pd, access), Some((number, range)))
+        self.add_keys(Some(&mr), part, (pd, access), Some((number, range)))
     }
 
-    /// Binds memory that is registered to what uses it.
+    /// Binds memory that is registered to what uses it; registers it for each where the device has no windows.
     fn add_keys(
         &mut self,
-        registered: &Arc<dyn Mr>,
+        registered: Option<&Arc<dyn Mr>>,
         part: Arc<Region>,
         (number, access): (u32, Access),
         slice: Option<(u32, Range<u64>)>,
     ) -> Answer {
         let pd = self.pds.get(&number).ok_or("no such protection domain")?;
-        let mr = pd.bind(registered, Arc::clone(&part), access).map_err(|e| e.to_string())?;
+        let bind = |pd: &dyn Pd, access| match registered {
+            Some(registered) => pd.bind(registered, Arc::clone(&part), access),
+            None => pd.reg_mr(Arc::clone(&part), access),
+        };
+        let mr = bind(&**pd, access).map_err(|e| e.to_string())?;
         // Messages of peers are written to what receives are posted in.
         let receives = access.contains(Access::LOCAL_WRITE);
         let more = if receives { Access::REMOTE_WRITE } else { Access::empty() };
         let parts = self.shared.parts.as_ref();
-        let shared = parts.map(|parts| parts.pd.bind(registered, part, access | more)).transpose();
+        let shared = parts.map(|parts| bind(&*parts.pd, access | more)).transpose();
         let shared = shared.map_err(|error| error.to_string())?;
         let (lkey, rkey, addr) = (mr.lkey(), mr.rkey(), mr.addr());
         if let Some(mr) = shared.clone() {

@@ -22,10 +22,12 @@ mod shared_qp_tests;
 mod shared_qps;
 mod status;
 
+use crate::entry::MAX_INLINE_BYTES;
 use crate::peer::{Brought, Change, PeerError, PeerSecurity, Peers, SlotNews, Wiring};
 use crate::policy::{Below, Mode, Policy, PolicyError};
 use crate::protocol;
 use crate::services::Services;
+use catchment_provider_ibverbs::{IbverbsOptions, IbverbsProvider};
 use catchment_provider_roce::{RoceOptions, RoceProvider};
 use catchment_provider_shm::{DEVICE, ShmProvider, seqpacket};
 use catchment_session::io::Address;
@@ -110,22 +112,32 @@ pub struct Agent {
 struct Port {
     context: Arc<dyn Context>,
     channel: Arc<dyn CompletionChannel>,
+    /// Memory windows, by which memory that is registered once is used in several protection domains.
+    has_windows: bool,
 }
 
 /// Opens the device of a policy.
-pub(crate) fn open_device(below: Below) -> Result<Arc<dyn Context>, VerbsError> {
+pub(crate) fn open_device(below: &Below) -> Result<Arc<dyn Context>, VerbsError> {
     match below {
         Below::Shm => ShmProvider::new().open(DEVICE),
         Below::Roce(address) => {
             let options = RoceOptions { other_port: true, ..RoceOptions::default() };
             RoceProvider::new(options).open(&address.to_string())
         }
+        Below::Ibverbs(device) => IbverbsProvider::new(IbverbsOptions::default()).open(device),
     }
 }
 
-fn open(below: Below) -> Result<Port, VerbsError> {
+fn open(below: &Below) -> Result<Port, VerbsError> {
     let context = open_device(below)?;
-    Ok(Port { channel: context.create_channel()?, context })
+    let (has, needs) = (context.caps().max_inline_bytes, MAX_INLINE_BYTES as u32);
+    if has < needs {
+        return Err(VerbsError::Invalid(format!(
+            "the device takes {has} bytes inline, and an agent passes on up to {needs}"
+        )));
+    }
+    let has_windows = !matches!(below, Below::Ibverbs(_));
+    Ok(Port { channel: context.create_channel()?, context, has_windows })
 }
 
 /// Returns what shared queue pairs are made of, if the policy has any.
@@ -207,12 +219,17 @@ impl Agent {
         let listening = format!("listening as agent {:?}", policy.name);
         let address = protocol::address(&policy.name).map_err(os(&listening))?;
         let listener = seqpacket::listen(&address).map_err(os(&listening))?;
-        let port = open(policy.device)?;
+        let port = open(&policy.device)?;
         let bell = Arc::new(event::event_fd().map_err(os("eventfd"))?);
         let (sender, commands) = mpsc::channel();
         let wires = (sender.clone(), Arc::clone(&bell));
         let parts = make_parts(&policy, &port)?;
-        let chunks = MemoryChunks::start(port.context.alloc_pd()?, policy.memory_chunks);
+        let mut stock = policy.memory_chunks;
+        if !port.has_windows {
+            // Nobody could use them.
+            stock.ahead = 0;
+        }
+        let chunks = MemoryChunks::start(port.context.alloc_pd()?, stock);
         let chunks = chunks.map_err(os("starting a thread"))?;
         let services = Arc::new(Services::default());
         let within = (parts.as_ref(), &services);

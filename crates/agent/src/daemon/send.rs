@@ -2,7 +2,7 @@
 use super::share::Buffer;
 use crate::entry::{Data, MAX_SGES};
 use crate::scheduler::Chunk;
-use catchment_verbs::{Ah, Payload, RemoteAddr, SendOp, SendWr, Sge};
+use catchment_verbs::{Ah, Payload, RemoteAddr, SendOp, SendWr, Sge, WcStatus};
 use std::sync::Arc;
 
 /// A request of the send queue that is not served completely.
@@ -36,6 +36,28 @@ impl Send {
             | SendOp::FetchAdd { .. } => false,
         };
         (self.data.bytes(), splits && !self.data.is_inline())
+    }
+
+    /// Returns as what it fails if the device refuses to take it: some look at an address before their peer does (IBTA 9.4.5.1).
+    pub(super) fn refusal(&self) -> WcStatus {
+        let is_odd = |remote: RemoteAddr| !remote.addr.is_multiple_of(8);
+        match self.op {
+            SendOp::CompareSwap { remote, .. } | SendOp::FetchAdd { remote, .. }
+                if is_odd(remote) =>
+            {
+                WcStatus::RemoteInvalidRequest
+            }
+            SendOp::Write(_)
+            | SendOp::WriteImm(..)
+            | SendOp::Read(_)
+            | SendOp::Send
+            | SendOp::SendImm(_)
+            | SendOp::SendInvalidate(_)
+            | SendOp::SendTo(_)
+            | SendOp::SendImmTo(..)
+            | SendOp::CompareSwap { .. }
+            | SendOp::FetchAdd { .. } => WcStatus::LocalQpOperation,
+        }
     }
 
     /// Returns the elements of a chunk as a queue pair of its own does it, if they are not those of the request. A WRITE with

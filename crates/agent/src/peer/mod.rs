@@ -305,7 +305,9 @@ impl Peers {
             (services, back),
         );
         // Where a device's address is that of its host, an agent there is at the same port as this one.
-        if let (Below::Roce(_), Some(Address::Tcp { port, .. })) = (policy.device, &local) {
+        if let (Below::Roce(_) | Below::Ibverbs(_), Some(Address::Tcp { port, .. })) =
+            (&policy.device, &local)
+        {
             hub.discover(*port, found);
         }
         let context =

@@ -149,7 +149,7 @@ impl Between {
 }
 
 /// A device below an agent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Below {
     /// Shared memory: peers on this host.
@@ -157,6 +157,8 @@ pub enum Below {
     Shm,
     /// RoCEv2 over UDP, at this address.
     Roce(IpAddr),
+    /// An RDMA device of this name, as `catchment devices` lists it.
+    Ibverbs(String),
 }
 
 /// The order in which requests go to the device.
@@ -421,7 +423,7 @@ mod tests {
             r#"{"applications": [{"name": "a", "weight": 3}, {"name": "b", "user": 7}]}"#,
         )
         .unwrap();
-        assert_eq!((policy.name.as_str(), policy.device), ("agent0", Below::Shm));
+        assert_eq!((policy.name.as_str(), policy.device.clone()), ("agent0", Below::Shm));
         let ours = rustix::process::geteuid().as_raw();
         let who = |user| Who { user, process: std::process::id() };
         assert!((policy.admit("a", who(ours)).unwrap().weight - 3.0).abs() < 1e-9);

@@ -48,6 +48,18 @@ pub(crate) fn bench(kind: &str, device: &str) -> Bench {
     bench_of(Arc::new(provider(&name)), &name)
 }
 
+/// Returns the suite's bench through an agent over the RDMA device of the lab, a Soft-RoCE one, with its deviations.
+pub(crate) fn bench_of_rxe() -> Bench {
+    let device = std::env::var("CATCHMENT_IBVERBS_DEVICE").unwrap();
+    let mut bench = bench("ibverbs", &format!(r#"{{"ibverbs": "{device}"}}"#));
+    bench.deviations.extend([
+        Deviation::LongMessageBreaksTheQueuePair,
+        Deviation::WrongKeyBreaksTheQueuePair,
+        Deviation::InvalidationIsAcknowledgedFirst,
+    ]);
+    bench
+}
+
 /// Two agents that share queue pairs; who opens devices gets them in turn, so that the two sides of a case are
 /// applications of two hosts.
 struct TwoAgents {

@@ -143,7 +143,7 @@ fn measured(args: &AgentArgs, policy: &Policy) -> Result<Option<Calibration>, Fa
     if !args.calibrate {
         return Ok(None);
     }
-    let found = calibrate(policy.device, policy.limits().chunk_bytes).or_fail(Code::Local)?;
+    let found = calibrate(&policy.device, policy.limits().chunk_bytes).or_fail(Code::Local)?;
     let (bytes_per_s, requests_per_s) = (found.bytes_per_s, found.requests_per_s);
     let request_bytes = found.request_bytes(policy.between.send_bytes_per_s);
     if args.json {

@@ -56,9 +56,9 @@ pub(crate) fn all(args: &Verbs) -> Result<bool> {
 impl Verbs {
     fn run(&self, mut cases: Vec<Case>) -> Result<bool> {
         let mut programs = self.programs.clone();
-        let Programs { catchment, conformance, faults, status_byte, channel, mechanisms } =
+        let Programs { catchment, conformance, faults, status_byte, channel, mechanisms, agent } =
             &mut programs;
-        for program in [catchment, conformance, faults, status_byte, channel, mechanisms] {
+        for program in [catchment, conformance, faults, status_byte, channel, mechanisms, agent] {
             // Absolute paths: guests start programs in other folders.
             *program = program.canonicalize().with_context(|| {
                 format!("no program {}: `cargo xtask lab verbs` builds it", program.display())

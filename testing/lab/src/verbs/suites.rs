@@ -40,6 +40,7 @@ pub(crate) fn add(
         ("status byte", &programs.status_byte, CABLE),
         ("channel", &programs.channel, CABLE),
         ("mechanisms", &programs.mechanisms, CABLE),
+        ("agent", &programs.agent, ALONE),
     ];
     for (name, program, devices) in suites {
         let case = |test: &String| format!("suite/{name}/{test}");

@@ -4,6 +4,7 @@ mod agreed;
 mod application;
 mod command;
 mod demand;
+mod failures;
 mod justitia;
 mod lookout;
 mod messages;
@@ -19,7 +20,6 @@ use super::inbox::Inbox;
 use super::own::OwnQp;
 use super::share::Region;
 use super::shared_qps::SharedQps;
-use crate::entry::Event;
 use crate::justitia::Pacing;
 use crate::peer::{Brought, Change, Verdict};
 use crate::policy::{Mode, Policy};
@@ -28,7 +28,7 @@ use crate::protocol::{Account, Hints, Processor};
 use crate::scheduler::{ConnectionId, Scheduler};
 use agreed::Agreed;
 use application::Application;
-use catchment_verbs::{Ah, AsyncEvent, Completion, Cq, Qp, QpTransition, event};
+use catchment_verbs::{Ah, Completion, Cq, Qp, QpTransition, event};
 use justitia::Justitia;
 use lookout::Lookout;
 use rustix::event::{PollFd, PollFlags};
@@ -162,6 +162,8 @@ pub(super) struct Engine {
     turns: u32,
     /// There was something to do in the last one.
     is_busy: bool,
+    /// The connection whose state is asked for next, where the device does not tell of it.
+    asked: usize,
     /// When time was given out last where there are no rates.
     refilled: Instant,
     /// When the scheduler last looked whether the device does anything.
@@ -212,6 +214,7 @@ impl Engine {
             steps: Steps::new(),
             turns: 0,
             is_busy: false,
+            asked: 0,
             refilled: Instant::now(),
             looked: Instant::now(),
             stopped: false,
@@ -301,6 +304,7 @@ impl Engine {
         if passed >= NAP {
             self.looked = now;
             self.scheduler.look();
+            self.ask_for_states();
             // What came in a sleep did not wait all that time.
             let passed = passed.min(2 * NAP);
             for application in self.applications.iter_mut().flatten() {
@@ -452,42 +456,5 @@ impl Engine {
             application.land(queue_pair, landed);
         });
         connection.count(&mut application.outstanding);
-    }
-
-    fn take_events(&mut self) -> bool {
-        let mut any = false;
-        while let Some(event) = self.port.context.async_event() {
-            any = true;
-            let AsyncEvent::QpFatal { qpn, .. } = event else { continue };
-            match self.shared_qps.find(qpn) {
-                Some((host, number)) => self.lose_shared_qp(host, number),
-                None => self.tell_failed(qpn),
-            }
-        }
-        any
-    }
-
-    fn tell_failed(&mut self, qpn: u32) {
-        let mut all = self.connections.iter().flatten();
-        let Some(failed) = all.find(|connection| connection.qpn == qpn) else { return };
-        if let Some(owner) = &mut self.applications[failed.owner] {
-            owner.give(failed.queue_pair, Event::Failed);
-            owner.wake();
-        }
-    }
-
-    /// Fails the queue pairs of other applications that were connected with some that are gone.
-    fn fail_peers(&mut self, gone: &[Connection]) {
-        let gid = self.port.context.gid();
-        for one in gone {
-            let Some(peer) = one.peer.filter(|peer| peer.gid == gid) else { continue };
-            let mut all = self.connections.iter_mut().flatten();
-            let Some(other) = all.find(|known| known.qpn == peer.qpn) else { continue };
-            let knows_it = other.peer.is_some_and(|peer| peer.gid == gid && peer.qpn == one.qpn);
-            let Some(qp) = other.qp.as_mut().filter(|_| knows_it) else { continue };
-            if qp.modify(QpTransition::ToErr).is_ok() {
-                self.tell_failed(peer.qpn);
-            }
-        }
     }
 }
