@@ -1,4 +1,5 @@
 //! Why an application has its rate, from two looks at the accounts of its agent.
+use crate::peer::BYTES_PER_MOPS;
 use crate::policy::{self, Optimum};
 use crate::protocol::{Account, Offered, Peer, Processor, Rounds};
 use crate::provider::{Inquiry, Standing};
@@ -19,8 +20,6 @@ pub enum Binds {
     Maximum,
 }
 
-/// Of the rates that hosts agree on.
-const BYTES_PER_MOPS: f64 = 64e6;
 /// The part of the most that it may have from which on that binds an application.
 const NEARLY: f64 = 0.95;
 

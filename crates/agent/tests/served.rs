@@ -1,15 +1,12 @@
 //! What applications of one agent get, and are told of it.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test reports")]
-use catchment_agent::policy::Policy;
-use catchment_agent::{Agent, AgentOptions, AgentProvider, status};
-use catchment_conformance::{Options, connected, wait_one};
-use catchment_verbs::{Context, Payload, Provider as _, RecvWr, SendOp, SendWr, Success, WcOpcode};
-use std::sync::Arc;
+mod suite;
 
-fn open(application: &str, agent: &str) -> Arc<dyn Context> {
-    let (agent, application) = (agent.to_owned(), application.to_owned());
-    AgentProvider::new(AgentOptions { agent: agent.clone(), application }).open(&agent).unwrap()
-}
+use catchment_agent::policy::Policy;
+use catchment_agent::{Agent, status};
+use catchment_conformance::{Options, connected, wait_one};
+use catchment_verbs::{Payload, RecvWr, SendOp, SendWr, Success, WcOpcode};
+use suite::open;
 
 /// However short the chunks are: who receives a WRITE with immediate is told how long all of it is, once all is there.
 #[test]
@@ -21,7 +18,7 @@ fn a_write_with_immediate_tells_of_all_its_bytes() {
     );
     let _agent = Agent::start(Policy::parse(&text).unwrap()).unwrap();
     let options = Options { bytes: BYTES, ..Options::default() };
-    let (mut a, mut b) = connected((open("a", &name), &options), (open("b", &name), &options));
+    let (mut a, mut b) = connected((open(&name, "a"), &options), (open(&name, "b"), &options));
     a.put(0, &vec![7; BYTES]);
     for bytes in [1, 4096, 4097, 8192, BYTES] {
         b.qp.post_recv(&[RecvWr { wr_id: 9, sges: &[] }]).unwrap();
@@ -47,7 +44,7 @@ fn an_application_with_a_maximum_is_served_to_the_end() {
     );
     let _agent = Agent::start(Policy::parse(&text).unwrap()).unwrap();
     let options = Options { bytes: BYTES, ..Options::default() };
-    let (mut a, b) = connected((open("a", &name), &options), (open("b", &name), &options));
+    let (mut a, b) = connected((open(&name, "a"), &options), (open(&name, "b"), &options));
     for n in 0..8 {
         let sges = [a.sge(0, BYTES)];
         a.qp.post_send(&[SendWr::new(n, SendOp::Write(b.remote(0)), Payload::Sges(&sges))])

@@ -257,12 +257,12 @@ impl Connection {
             let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
             return Err(Error::NoRegion { name: name.to_owned(), known });
         };
-        let name = name.to_owned();
         if (asked.reads() && !rights.reads()) || (asked.writes() && !rights.writes()) {
-            return Err(Error::Rights { name, allowed: *rights, asked });
+            return Err(Error::Rights { name: name.to_owned(), allowed: *rights, asked });
         }
         let (bytes, available) = (bytes as u64, memory.bytes);
         if offset.checked_add(bytes).is_none_or(|end| end > available) {
+            let name = name.to_owned();
             return Err(Error::Bounds { name, offset, bytes, available });
         }
         Ok(*memory)
@@ -384,33 +384,37 @@ impl Connection {
         if let Some(error) = &self.over {
             return Err(error.clone());
         }
-        let deadline = Instant::now() + patience;
-        let watch = Arc::clone(&self.watch);
-        let found = loop {
-            let channel = self.channel.as_mut().ok_or(Error::Closed)?;
-            match step(channel) {
-                Ok(None) => {}
-                Ok(Some(found)) => break Ok(found),
-                Err(error) => break Err(error),
+        match self.look_until(Instant::now() + patience, step) {
+            Ok(Some(found)) => {
+                self.waiter.found();
+                Ok(found)
+            }
+            Ok(None) => Err(Error::Timeout(patience)),
+            Err(error) => Err(self.end(error)),
+        }
+    }
+
+    fn look_until<T>(
+        &mut self,
+        deadline: Instant,
+        step: impl Fn(&mut Channel) -> Result<Option<T>, Error>,
+    ) -> Result<Option<T>, Error> {
+        let channel = self.channel.as_mut().ok_or(Error::Closed)?;
+        loop {
+            if let Some(found) = step(channel)? {
+                return Ok(Some(found));
             }
             let now = Instant::now();
             if now >= deadline {
-                return Err(Error::Timeout(patience));
+                return Ok(None);
             }
             let longest = LOOK.min(deadline - now);
-            match pause(&mut self.waiter, &*watch, longest, || step(channel)) {
-                Ok(Paused::Found(found)) => break Ok(found),
-                Ok(Paused::Over) => self.probing.quiet = 0,
-                Ok(Paused::InVain) => {
-                    if let Err(error) = self.probing.look(channel) {
-                        break Err(error);
-                    }
-                }
-                Err(error) => break Err(error),
+            match pause(&mut self.waiter, &*self.watch, longest, || step(channel))? {
+                Paused::Found(found) => return Ok(Some(found)),
+                Paused::Over => self.probing.quiet = 0,
+                Paused::InVain => self.probing.look(channel)?,
             }
-        };
-        self.waiter.found();
-        found.map_err(|error| self.end(error))
+        }
     }
 }
 

@@ -52,10 +52,7 @@ impl Resources {
         pd: &Arc<dyn Pd>,
         shape: ChannelShape,
     ) -> Result<Self, ChannelError> {
-        let mut resources = Self::acquire_with(context, shape, Some(pd))?;
-        // Not this end's to release.
-        resources.held.pd = None;
-        Ok(resources)
+        Self::acquire_with(context, shape, Some(pd))
     }
 
     /// Returns its sizes.
@@ -97,9 +94,12 @@ fn fill(
         return Err(ChannelError::Order);
     }
     let refused = |what| move |source: VerbsError| ChannelError::Resource { what, source };
-    let pd = pd.map_or_else(|| context.alloc_pd(), |pd| Ok(Arc::clone(pd)));
-    let pd = pd.map_err(refused("a protection domain"))?;
-    held.pd = Some(Arc::clone(&pd));
+    let pd = if let Some(pd) = pd {
+        // Not this end's to release.
+        pd
+    } else {
+        held.pd.insert(context.alloc_pd().map_err(refused("a protection domain"))?)
+    };
     let channel = context.create_channel();
     let channel = channel.map_err(refused("a completion channel"))?;
     held.channel = Some(Arc::clone(&channel));

@@ -91,6 +91,9 @@ impl<'de> Deserialize<'de> for DeviceName {
 /// Longest name of a service, in characters.
 pub const SERVICE_CHARS: usize = 64;
 
+/// What can name a service, for people.
+pub const SERVICE_NAMES: &str = "1 to 64 letters, digits, '-', '_' or '.'";
+
 /// Returns whether a text can name a service: 1 to 64 letters, digits, `-`, `_` and `.`.
 #[must_use]
 pub fn is_service(name: &str) -> bool {

@@ -5,7 +5,7 @@ use crate::policy::{Policy, Who};
 use crate::protocol::{self, Call, REQUEST_BYTES, Reply, Request};
 use crate::services::{Answer, CARD_BYTES, Caller, PATIENCE};
 use catchment_provider_shm::seqpacket::Credentials;
-use catchment_session::names::is_service;
+use catchment_session::names::{SERVICE_NAMES, is_service};
 use catchment_verbs::Gid;
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -18,7 +18,7 @@ pub(super) fn offer(
     fd: &Arc<OwnedFd>,
     who: Credentials,
     (application, service): (&str, &str),
-) -> io::Result<Answer> {
+) -> io::Result<Result<(), String>> {
     let policy = shared.policy();
     let may_offer = check_owner(&policy, (application, who.into()), service);
     let owner = (application, who.process);
@@ -36,7 +36,7 @@ pub(super) fn offer(
             }
             Ok(Some((Request::Reject { call, reason }, _))) => place.answer(call, Err(reason)),
             Ok(Some(_)) => break Ok(Err("a service accepts or rejects callers".to_owned())),
-            Ok(None) => break Ok(Ok(String::new())),
+            Ok(None) => break Ok(Ok(())),
             Err(error) if error.kind() == io::ErrorKind::TimedOut => {}
             Err(error) => break Err(error),
         }
@@ -63,7 +63,7 @@ fn check_owner(policy: &Policy, (name, who): (&str, Who), service: &str) -> Resu
 
 fn unnamed(service: &str) -> String {
     let service: String = service.chars().take(64).collect();
-    format!("{service:?} cannot name a service: 1 to 64 letters, digits, '-', '_' or '.' can")
+    format!("{service:?} cannot name a service: {SERVICE_NAMES} can")
 }
 
 fn check_card(card: String) -> Answer {
@@ -88,8 +88,9 @@ pub(super) fn call(shared: &Shared, who: Credentials, asked: Call) -> Answer {
     let is_here = host.is_empty() || addresses.iter().any(|ip| Gid::from_ip(*ip) == ours);
     let may_be_here = addresses.iter().any(std::net::IpAddr::is_loopback);
     match &shared.news {
-        _ if is_here => shared.services.call(&service, caller, card, reply),
-        None if may_be_here => shared.services.call(&service, caller, card, reply),
+        news if is_here || (news.is_none() && may_be_here) => {
+            shared.services.call(&service, caller, card, reply);
+        }
         None => {
             return Err(format!(
                 "{host} is not this host, and the agent has none of other hosts: its policy's \"between\" says nothing of them"

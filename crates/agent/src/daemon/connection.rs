@@ -323,7 +323,7 @@ impl Connection {
     fn post(&mut self, chunk: &Chunk) -> Option<Landed> {
         let wr_id = self.base() | u64::from(self.number.wrapping_add(1));
         let send = self.sends.front()?;
-        let (seq, failed, status) = (send.seq, send.failed, send.refusal());
+        let (seq, failed) = (send.seq, send.failed);
         let part = send.own_elements(chunk);
         let part = part.as_ref().map(|(sges, count)| &sges[..*count]);
         let request = send.request(chunk, wr_id, part);
@@ -335,6 +335,7 @@ impl Connection {
             self.note(chunk);
             return None;
         }
+        let status = send.refusal();
         if !failed {
             self.reported = Some(seq);
             if let Some(send) = self.sends.front_mut() {

@@ -8,8 +8,8 @@ use std::sync::{Arc, Weak};
 /// Returns the rights that slices may have, if there are slices. Where peers map what they may reach, a descriptor leads to
 /// all of a chunk: nobody may reach slices there, nor the agent of a peer that writes messages to them. Without memory windows
 /// each region is registered, and there are none.
-pub(super) fn rights_of_slices(caps: &Caps, has_windows: bool, shares: bool) -> Option<Access> {
-    if !has_windows {
+pub(super) fn rights_of_slices(caps: &Caps, is_hardware: bool, shares: bool) -> Option<Access> {
+    if is_hardware {
         return None;
     }
     match (caps.direct, shares) {

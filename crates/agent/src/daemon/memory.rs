@@ -65,7 +65,7 @@ impl Monitor<'_> {
         let local = if writable { Access::LOCAL_WRITE } else { Access::empty() };
         // Once for all who use it, where that is possible.
         let once = || self.shared.chunks.pd().reg_mr(Arc::clone(&region), local);
-        let mr = self.shared.port.has_windows.then(once).transpose();
+        let mr = (!self.shared.port.is_hardware).then(once).transpose();
         let mr = mr.map_err(|error| error.to_string())?;
         let reply = self.add_keys(mr.as_ref(), region, (pd, access), None)?;
         self.count_memory(self.memory.bytes + bytes, 1);

@@ -112,8 +112,9 @@ pub struct Agent {
 struct Port {
     context: Arc<dyn Context>,
     channel: Arc<dyn CompletionChannel>,
-    /// Memory windows, by which memory that is registered once is used in several protection domains.
-    has_windows: bool,
+    /// RDMA hardware: it has no memory windows as [`Pd::bind`](catchment_verbs::Pd::bind) makes them, and does not tell of each
+    /// failure.
+    is_hardware: bool,
 }
 
 /// Opens the device of a policy.
@@ -136,8 +137,8 @@ fn open(below: &Below) -> Result<Port, VerbsError> {
             "the device takes {has} bytes inline, and an agent passes on up to {needs}"
         )));
     }
-    let has_windows = !matches!(below, Below::Ibverbs(_));
-    Ok(Port { channel: context.create_channel()?, context, has_windows })
+    let is_hardware = matches!(below, Below::Ibverbs(_));
+    Ok(Port { channel: context.create_channel()?, context, is_hardware })
 }
 
 /// Returns what shared queue pairs are made of, if the policy has any.
@@ -225,7 +226,7 @@ impl Agent {
         let wires = (sender.clone(), Arc::clone(&bell));
         let parts = make_parts(&policy, &port)?;
         let mut stock = policy.memory_chunks;
-        if !port.has_windows {
+        if port.is_hardware {
             // Nobody could use them.
             stock.ahead = 0;
         }

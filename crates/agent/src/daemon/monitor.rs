@@ -99,7 +99,7 @@ fn converse(shared: &Shared, fd: &Arc<OwnedFd>) -> io::Result<()> {
                     Ok(()) => calls::offer(shared, fd, who, names)?,
                     Err(reason) => Err(reason),
                 };
-                return offered.map_or_else(|reason| refuse(fd, reason), |_| Ok(()));
+                return offered.map_or_else(|reason| refuse(fd, reason), Ok);
             }
             Request::Call(call) => {
                 let called = protocol::check_version(call.version);
@@ -147,7 +147,7 @@ fn admit<'a>(
     let text = |error: io::Error| error.to_string();
     let port = &shared.port;
     let (context, channel) = (&port.context, Arc::clone(&port.channel));
-    let slices = rights_of_slices(context.caps(), port.has_windows, shared.parts.is_some());
+    let slices = rights_of_slices(context.caps(), port.is_hardware, shared.parts.is_some());
     let device = Device::new(context.caps(), context.gid(), context.net(), MOST_REQUESTS);
     let datagrams = rule.datagrams && context.caps().services.has(Service::Ud);
     let device = Device { slices: slices.map(|rights| rights.bits()), datagrams, ..device };

@@ -40,32 +40,25 @@ impl Send {
 
     /// Returns as what it fails if the device refuses to take it: some look at an address before their peer does (IBTA 9.4.5.1).
     pub(super) fn refusal(&self) -> WcStatus {
-        let is_odd = |remote: RemoteAddr| !remote.addr.is_multiple_of(8);
-        match self.op {
-            SendOp::CompareSwap { remote, .. } | SendOp::FetchAdd { remote, .. }
-                if is_odd(remote) =>
-            {
-                WcStatus::RemoteInvalidRequest
-            }
-            SendOp::Write(_)
-            | SendOp::WriteImm(..)
-            | SendOp::Read(_)
-            | SendOp::Send
-            | SendOp::SendImm(_)
-            | SendOp::SendInvalidate(_)
-            | SendOp::SendTo(_)
-            | SendOp::SendImmTo(..)
-            | SendOp::CompareSwap { .. }
-            | SendOp::FetchAdd { .. } => WcStatus::LocalQpOperation,
+        if let SendOp::CompareSwap { remote, .. } | SendOp::FetchAdd { remote, .. } = self.op
+            && !remote.addr.is_multiple_of(8)
+        {
+            return WcStatus::RemoteInvalidRequest;
         }
+        WcStatus::LocalQpOperation
     }
 
-    /// Returns the elements of a chunk as a queue pair of its own does it, if they are not those of the request. A WRITE with
-    /// immediate that was begun in parts, while its connection shared, ends with all of it once more.
+    /// Returns whether a queue pair of its own does all of the request with this chunk: its receiver is told of what brings the
+    /// immediate. One that was begun in parts, while its connection shared, ends with all of it once more.
+    #[inline]
+    fn is_whole(&self, chunk: &Chunk) -> bool {
+        chunk.last && matches!(self.op, SendOp::WriteImm(..))
+    }
+
+    /// Returns the elements of a chunk as a queue pair of its own does it, if they are not those of the request.
     #[inline]
     pub(super) fn own_elements(&self, chunk: &Chunk) -> Option<([Sge; MAX_SGES], usize)> {
-        let is_whole = matches!(self.op, SendOp::WriteImm(..)) && chunk.last;
-        if is_whole { None } else { part_of_elements(self, chunk) }
+        if self.is_whole(chunk) { None } else { part_of_elements(self, chunk) }
     }
 
     /// Returns the request for a whole chunk or, of these elements, a part.
@@ -84,11 +77,7 @@ impl Send {
         SendWr {
             wr_id,
             // With the elements of `own_elements`.
-            op: if chunk.last && matches!(self.op, SendOp::WriteImm(..)) {
-                self.op
-            } else {
-                part_of(self.op, chunk)
-            },
+            op: if self.is_whole(chunk) { self.op } else { part_of(self.op, chunk) },
             payload,
             signaled: true,
             fence: self.fence && chunk.offset == 0,

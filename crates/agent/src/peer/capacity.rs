@@ -4,7 +4,7 @@ use crate::policy::Between;
 use crate::scheduler::LEAST_COST_BYTES;
 
 /// Bytes a second of one Mops: a unit is what the shortest request costs.
-pub(super) const BYTES_PER_MOPS: f64 = 1e6 * LEAST_COST_BYTES as f64;
+pub(crate) const BYTES_PER_MOPS: f64 = 1e6 * LEAST_COST_BYTES as f64;
 
 /// Bytes a second; see the module.
 #[derive(Debug, Clone, Copy)]

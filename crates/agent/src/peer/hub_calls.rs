@@ -6,11 +6,15 @@ use crate::services::{Answer, Caller};
 use catchment_verbs::Gid;
 use std::time::Instant;
 
+/// Returns what a device at each of the addresses is known by.
+fn devices(calling: &Calling) -> impl Iterator<Item = String> {
+    calling.addresses.iter().map(|ip| digest_of(Gid::from_ip(*ip)))
+}
+
 impl Hub {
     /// Passes on a call of an application here.
     pub(super) fn call(&mut self, calling: Calling) {
-        let devices = calling.addresses.iter().map(|ip| digest_of(Gid::from_ip(*ip)));
-        let host = devices.into_iter().find_map(|device| self.roster.host_of(&device));
+        let host = devices(&calling).find_map(|device| self.roster.host_of(&device));
         let host = host.or_else(|| self.registry.host_of(&calling.host));
         let at = host.filter(|host| self.registry.is_up(*host));
         if at.is_none() && calling.addresses.iter().any(std::net::IpAddr::is_loopback) {
@@ -27,10 +31,8 @@ impl Hub {
 
     /// Passes on calls that waited for this host.
     pub(super) fn call_opened(&mut self, host: u32, device: &str, name: &str) {
-        let is_there = |calling: &Calling| {
-            let mut devices = calling.addresses.iter().map(|ip| digest_of(Gid::from_ip(*ip)));
-            devices.any(|it| it == device) || calling.host == name
-        };
+        let is_there =
+            |calling: &Calling| calling.host == name || devices(calling).any(|it| it == device);
         for message in self.calls.opened(host, Instant::now(), is_there) {
             self.registry.send(host, message.encode());
         }

@@ -26,6 +26,7 @@ use crate::protocol::{Peer, Rounds};
 use crate::services::{Answer, Services};
 use alarm::Alarm;
 pub(crate) use calls::Calling;
+pub(crate) use capacity::BYTES_PER_MOPS;
 use capacity::Capacity;
 pub(crate) use carried::Brought;
 use carried::Carrying;

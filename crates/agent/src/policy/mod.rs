@@ -5,7 +5,7 @@ mod optimum;
 mod who;
 
 use crate::peer::message::LEASES_MS;
-use catchment_session::names::is_service;
+use catchment_session::names::{SERVICE_NAMES, is_service};
 pub(crate) use limits::{WINDOW_CHUNKS, request_bytes};
 pub use memory::MemoryChunks;
 pub use optimum::{Optimum, optimum};
@@ -314,7 +314,7 @@ impl Policy {
             }
             if let Some(service) = rule.services.iter().find(|service| !is_service(service)) {
                 return wrong(format!(
-                    "{service:?} of {:?} cannot name a service: 1 to 64 letters, digits, '-', '_' or '.' can",
+                    "{service:?} of {:?} cannot name a service: {SERVICE_NAMES} can",
                     rule.name
                 ));
             }

@@ -6,7 +6,7 @@ use crate::protocol::{self, Call, Hints, REPLY_BYTES, Reply, Request, VERSION};
 use catchment_verbs::{Context, VerbsError};
 use std::io;
 use std::net::IpAddr;
-use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd, RawFd};
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -165,11 +165,5 @@ impl Offer {
         let deadline = Instant::now() + Duration::from_secs(1);
         let sent = protocol::send_in_turn(self.socket.as_fd(), answer, deadline);
         sent.map_err(|error| unavailable(format!("the service's connection: {error}")))
-    }
-
-    /// Returns what is readable when somebody calls, for event loops.
-    #[must_use]
-    pub fn descriptor(&self) -> RawFd {
-        self.socket.as_raw_fd()
     }
 }

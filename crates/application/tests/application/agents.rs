@@ -29,6 +29,11 @@ pub(crate) fn policy(name: &str) -> Value {
     json!({ "name": name, "applications": rules() })
 }
 
+/// Opens an application of an agent.
+pub(crate) fn open(application: &str, agent: &str) -> Application {
+    Application::open(&format!("{application}@{agent}")).unwrap()
+}
+
 /// Returns an agent over shared memory, and its name.
 pub(crate) fn agent(text: &str) -> (Agent, String) {
     let name = name(text);

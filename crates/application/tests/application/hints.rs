@@ -1,14 +1,10 @@
 //! What applications want of their rates.
-use crate::agents::{agent, first_policy, policy, two_agents};
+use crate::agents::{agent, first_policy, open, policy, two_agents};
 use catchment_agent::policy::Policy;
 use catchment_agent::protocol::Account;
 use catchment_agent::status;
-use catchment_application::{Application, Hint};
+use catchment_application::Hint;
 use catchment_conformance::eventually;
-
-fn open(application: &str, agent: &str) -> Application {
-    Application::open(&format!("{application}@{agent}")).unwrap()
-}
 
 fn account(agent: &str, application: &str) -> Account {
     let accounts = status(agent).unwrap();

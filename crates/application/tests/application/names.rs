@@ -1,13 +1,9 @@
 //! Who may offer what, and who is found under which name.
-use crate::agents::{agent, connected, policy};
+use crate::agents::{agent, connected, open, policy};
 use catchment_agent::policy::Policy;
 use catchment_agent::{Inquiry, status};
 use catchment_application::{Application, Error};
 use std::time::Duration;
-
-fn open(application: &str, agent: &str) -> Application {
-    Application::open(&format!("{application}@{agent}")).unwrap()
-}
 
 fn said<T>(result: Result<T, Error>) -> String {
     result.map(drop).unwrap_err().to_string()

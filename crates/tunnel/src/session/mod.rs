@@ -15,7 +15,7 @@ use catchment_channel::{Card, Channel, ChannelError, ChannelShape, Mode, Resourc
 use catchment_providers::Providers;
 use catchment_session::io::{BindError, SecuredStream, StreamReader, StreamWriter};
 use catchment_session::lease::Lease;
-use catchment_session::names::printable;
+use catchment_session::names::{SERVICE_NAMES, printable};
 use catchment_session::tls::Protection;
 use catchment_verbs::{Context, NetEnd, RtsAttr};
 use message::{LABEL, MESSAGE_BYTES, Message};
@@ -57,7 +57,7 @@ pub enum StartError {
         source: io::Error,
     },
     /// A name that no service can have.
-    #[error("\"{0}\" cannot name a service: 1 to 64 letters, digits, '-', '_' or '.' can")]
+    #[error("\"{0}\" cannot name a service: {SERVICE_NAMES} can")]
     Service(String),
     /// The system refuses.
     #[error("a tunnel: {0}")]

@@ -20,21 +20,14 @@ const KEPT_PART: f64 = 0.01;
 /// The least weight that agents tell each other.
 const LEAST_WEIGHT: f64 = 1e-9;
 
-/// What an application wants of its rate, and what its policy gives it.
+/// What an application wants of its rate, and the weight that its policy gives it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Wants {
     pub(super) most_weight: f64,
-    pub(super) most_bytes_per_s: Option<f64>,
     pub(super) hints: Hints,
 }
 
 impl Wants {
-    /// Returns the most that it asks for, or may have.
-    pub(super) fn demand(&self) -> Option<f64> {
-        let hinted = self.hints.demand_bytes_per_s;
-        hinted.into_iter().chain(self.most_bytes_per_s).reduce(f64::min)
-    }
-
     /// Returns the weight that counts. Shares go with its root of degree `alpha`.
     fn weight(&self, alpha: f64) -> f64 {
         let weight = self.hints.weight.map_or(self.most_weight, |it| it.min(self.most_weight));
@@ -71,11 +64,7 @@ pub(super) struct Application {
 impl Application {
     pub(super) fn new(newcomer: Newcomer, id: ApplicationId, demand: Demand) -> Self {
         let Newcomer { end, cq, socket, account, .. } = newcomer;
-        let wants = Wants {
-            most_weight: account.weight,
-            most_bytes_per_s: account.most_bytes_per_s,
-            hints: Hints::default(),
-        };
+        let wants = Wants { most_weight: account.weight, hints: Hints::default() };
         let (connections, regions) = (Vec::new(), Regions::new());
         Self {
             id,
@@ -93,6 +82,12 @@ impl Application {
             ahs: AddressHandles::default(),
             gave: false,
         }
+    }
+
+    /// Bounds what is told of its demand by what it says that it will ask for, and by what it may have.
+    pub(super) fn bound_demand(&mut self) {
+        let bounds = [self.wants.hints.demand_bytes_per_s, self.account.most_bytes_per_s];
+        self.demand.set_most(bounds.into_iter().flatten().reduce(f64::min));
     }
 
     /// Returns what to tell other agents where its weight is another one now.

@@ -147,18 +147,18 @@ impl Engine {
     /// Gives applications the weights of other rules, and hangs up on those that they do not serve.
     fn go_over_to(&mut self, policy: &Policy) {
         let mut changes = Vec::new();
+        let (decides, has_agreed_rates) = (self.mode.decides(), self.has_agreed_rates());
         for (key, at) in &self.keys {
             let Some(application) = &mut self.applications[*at] else { continue };
             let Account { application: name, user, process, .. } = &application.account;
             match policy.admit(name, Who { user: *user, process: *process }) {
                 Ok(rule) => {
                     application.wants.most_weight = rule.weight;
-                    application.wants.most_bytes_per_s = rule.max_bytes_per_s;
                     application.account.most_bytes_per_s = rule.max_bytes_per_s;
-                    application.demand.set_most(application.wants.demand());
-                    let most = rule.max_bytes_per_s.filter(|_| self.mode.decides());
+                    application.bound_demand();
+                    let most = rule.max_bytes_per_s.filter(|_| decides);
                     self.scheduler.set_most(application.id, most);
-                    if self.agreed.is_some() && self.mode.decides() {
+                    if has_agreed_rates {
                         let bytes_per_s = application.demand.told();
                         changes.push(Change::Demand { key: *key, bytes_per_s });
                     }
@@ -177,7 +177,7 @@ impl Engine {
         let Some(application) = self.owner(key) else { return };
         application.wants.hints = hints;
         let reweighed = application.reweigh(key, alpha);
-        application.demand.set_most(application.wants.demand());
+        application.bound_demand();
         application.demand.declare(hints.demand_bytes_per_s);
         let bytes_per_s = application.demand.told();
         if self.has_agreed_rates() {

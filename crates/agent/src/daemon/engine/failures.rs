@@ -23,7 +23,7 @@ impl Engine {
 
     /// Asks for the states of some queue pairs, each time of others: RDMA hardware does not tell of each failure.
     pub(super) fn ask_for_states(&mut self) {
-        if self.port.has_windows || self.connections.is_empty() {
+        if !self.port.is_hardware || self.connections.is_empty() {
             return;
         }
         for _ in 0..ASKED.min(self.connections.len()) {

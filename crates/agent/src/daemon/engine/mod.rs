@@ -93,9 +93,9 @@ pub(super) enum Command {
     BreakSharedQps,
     /// So many bytes and memory chunks are there now, after so many registrations more.
     Memory(u64, (u64, u64), u64),
-    /// Other rules for applications.
     /// What an application wants of its rate.
     Hint(u64, Hints),
+    /// Other rules for applications.
     Policy(Arc<Policy>),
     /// What was agreed with other hosts.
     Verdict(Verdict),
