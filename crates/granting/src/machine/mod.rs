@@ -39,6 +39,8 @@ const CLOCK_AT_START: Duration = Duration::from_secs(1 << 20);
 const POLLED: usize = 8;
 /// With nothing to do the thread looks again after this time.
 const LONG: Duration = Duration::from_secs(1);
+/// A source that leaves waits so long, at most, until its controller has heard of all that has ended.
+const LEAVE: Duration = Duration::from_millis(200);
 
 /// Finds the place of the device of a stream.
 pub type Streams = Box<dyn Fn(u32) -> Option<u32> + Send>;
@@ -156,11 +158,29 @@ impl Machine {
             self.say_standing();
             self.sleep();
         }
-        // What arrived since is told: who counts what was on time does not wait for a source that has left.
-        self.receive();
-        self.note_arrivals();
-        self.tell(Input::Timeout);
-        self.drain();
+        self.take_leave();
+    }
+
+    /// Tells what has arrived, and gives back what was granted for the rest, until the controller has heard of it: who counts
+    /// what was on time does not look for a source that has left. What was faster than its window counts as on its way until its
+    /// time is over, so the last end may be told later than the collector has it.
+    fn take_leave(mut self) {
+        self.drop_link();
+        let until = Instant::now() + LEAVE;
+        loop {
+            self.tell(Input::Timeout);
+            self.drain();
+            let left = until.saturating_duration_since(Instant::now());
+            if self.side.transfers() == 0 || left.is_zero() {
+                return;
+            }
+            let due = self.due_ns.map(|due_ns| due_ns.saturating_sub(self.now_ns()));
+            let nap = due.map_or(left, |due_ns| Duration::from_nanos(due_ns).min(left));
+            let mut answers = [PollFd::new(&self.socket, PollFlags::IN)];
+            // A signal ends it early.
+            let _ = poll(&mut answers, Timespec::try_from(nap).ok().as_ref());
+            self.receive();
+        }
     }
 
     fn take_links(&mut self) {
@@ -174,8 +194,13 @@ impl Machine {
         }
     }
 
-    /// Forgets a link: what it held is sent again by the next one.
+    /// Forgets a link: what it held is sent again by the next one, but for what has arrived.
     fn drop_link(&mut self) {
+        if let Some(link) = &self.link {
+            // A broken one has told of all it ever will.
+            let _ = link.sender.progress();
+        }
+        self.note_arrivals();
         self.link = None;
         self.delivery.end();
         self.rate_bps = None;
