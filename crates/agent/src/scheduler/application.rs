@@ -55,17 +55,18 @@ impl Application {
     /// Whether it was served what its rate gives, or the most that it may have.
     #[inline]
     pub(super) fn is_throttled(&self) -> bool {
-        self.pace.is_some_and(|pace| !pace.may_go()) || self.most.is_some_and(|most| !most.may_go())
+        self.pace.is_some_and(|pace| !pace.budget.may_go())
+            || self.most.is_some_and(|most| !most.budget.may_go())
     }
 
     /// Notes that it is served so much.
     #[inline]
     pub(super) fn spend(&mut self, bytes: u64) {
         if let Some(pace) = &mut self.pace {
-            pace.spend(bytes);
+            pace.budget.spend(bytes);
         }
         if let Some(most) = &mut self.most {
-            most.spend(bytes);
+            most.budget.spend(bytes);
         }
     }
 }

@@ -34,6 +34,7 @@
 mod application;
 mod arrivals;
 mod behind;
+mod budget;
 mod most;
 mod pace;
 mod parts;

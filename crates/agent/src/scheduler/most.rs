@@ -1,4 +1,5 @@
 //! The most that an application is served in a time, whatever its share and its rate are, and however little others want.
+use super::budget::Budget;
 use super::{ApplicationId, Scheduler};
 use std::time::Duration;
 
@@ -6,34 +7,16 @@ use std::time::Duration;
 const BURST_S: f64 = 10e-3;
 const BURST_CHUNKS: u64 = 2;
 
-/// A budget that grows with time.
+/// See the module.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Most {
-    bytes_per_s: f64,
-    /// What may be served now, in bytes; below 0 after a chunk that it did not hold.
-    budget: f64,
+    pub(super) budget: Budget,
     burst: f64,
 }
 
 impl Most {
     pub(super) fn refill(&mut self, passed: Duration) {
-        let given = self.bytes_per_s * passed.as_secs_f64();
-        self.budget = (self.budget + given).min(self.burst);
-    }
-
-    #[inline]
-    pub(super) fn may_go(&self) -> bool {
-        self.budget > 0.0
-    }
-
-    #[inline]
-    pub(super) fn spend(&mut self, bytes: u64) {
-        self.budget -= bytes as f64;
-    }
-
-    /// Returns the budget, and the bytes a second by which it grows.
-    pub(super) const fn budget(&self) -> (f64, f64) {
-        (self.budget, self.bytes_per_s)
+        self.budget.save(self.budget.gives(passed), self.burst);
     }
 }
 
@@ -45,8 +28,8 @@ impl Scheduler {
         let before = most.is_some();
         *most = bytes_per_s.map(|bytes_per_s| {
             let burst = (bytes_per_s * BURST_S).max((BURST_CHUNKS * chunk) as f64);
-            let budget = most.map_or(burst, |old| old.budget.min(burst));
-            Most { bytes_per_s, budget, burst }
+            let bytes = most.map_or(burst, |old| old.budget.bytes.min(burst));
+            Most { budget: Budget { bytes_per_s, bytes }, burst }
         });
         self.bounded = self.bounded + usize::from(bytes_per_s.is_some()) - usize::from(before);
     }

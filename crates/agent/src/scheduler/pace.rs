@@ -1,13 +1,12 @@
 //! What an application may be served in a time, where it has a rate.
+use super::budget::Budget;
 use super::{ApplicationId, Scheduler};
 use std::time::Duration;
 
-/// A budget that grows with time. The scheduler reads no clock: it is told what passed.
+/// What a rate gives, and what of it is saved up.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Pace {
-    bytes_per_s: f64,
-    /// What may be served now, in bytes; below 0 after a chunk that it did not hold.
-    budget: f64,
+    pub(super) budget: Budget,
     /// What it saves up while it does not wait, and what it always may.
     most: f64,
     least: f64,
@@ -35,19 +34,21 @@ impl Pace {
         let bytes_per_s = if bytes_per_s > 0.0 { bytes_per_s } else { 0.0 };
         let least = (BURST_CHUNKS * chunk) as f64;
         let most = (bytes_per_s * BURST_S).max(least);
-        let budget = old.map_or(0.0, |old| old.budget.min(most + bytes_per_s * LATE_S));
-        Self { bytes_per_s, budget, most, least, holds: most, spills: false }
+        let bytes = old.map_or(0.0, |old| old.budget.bytes.min(most + bytes_per_s * LATE_S));
+        let budget = Budget { bytes_per_s, bytes };
+        Self { budget, most, least, holds: most, spills: false }
     }
 
     /// Adds what the rate gives in a time; returns what others may have: what cannot be saved up of it, and of what was before. What
     /// is lost to the device nobody may have.
     pub(super) fn refill(&mut self, passed: Duration, waits: Waits) -> f64 {
-        let given = self.bytes_per_s * passed.as_secs_f64();
+        let given = self.budget.gives(passed);
+        let Budget { bytes_per_s, bytes } = self.budget;
         self.holds = match waits {
             Waits::Not => self.most,
-            Waits::ForDevice => (self.budget + (1.0 - LOST_WHILE_FULL) * given).max(self.least),
-            Waits::ForOthers => self.most.max(self.budget),
-            Waits::ForUs => self.most + self.bytes_per_s * LATE_S,
+            Waits::ForDevice => (bytes + (1.0 - LOST_WHILE_FULL) * given).max(self.least),
+            Waits::ForOthers => self.most.max(bytes),
+            Waits::ForUs => self.most + bytes_per_s * LATE_S,
         };
         let left = self.save(given);
         if waits == Waits::ForDevice {
@@ -60,25 +61,12 @@ impl Pace {
 
     /// Adds so many bytes; returns what cannot be saved up.
     fn save(&mut self, bytes: f64) -> f64 {
-        let all = self.budget + bytes;
-        self.budget = all.min(self.holds);
-        all - self.budget
+        self.budget.save(bytes, self.holds)
     }
 
     /// Returns what it will not save up of a second, as things are.
     fn leaves(&self) -> f64 {
-        if self.spills { self.bytes_per_s } else { 0.0 }
-    }
-
-    /// Whether the next chunk may go. What it costs beyond the budget is owed.
-    #[inline]
-    pub(super) fn may_go(&self) -> bool {
-        self.budget > 0.0
-    }
-
-    #[inline]
-    pub(super) fn spend(&mut self, bytes: u64) {
-        self.budget -= bytes as f64;
+        if self.spills { self.budget.bytes_per_s } else { 0.0 }
     }
 }
 
@@ -168,7 +156,7 @@ impl Scheduler {
                 most.refill(passed);
             }
             let Some(pace) = &mut application.pace else { continue };
-            if application.waiting > 0 && !pace.may_go() {
+            if application.waiting > 0 && !pace.budget.may_go() {
                 application.served.held_ns += passed.as_nanos() as u64;
             }
             let has_waited = application.waited == Some(application.served.emptied);
@@ -226,24 +214,16 @@ impl Scheduler {
         let active = self.active.iter().filter_map(|owner| self.applications[*owner].as_ref());
         let throttled = active.filter(|application| application.is_throttled());
         let waits = throttled.filter_map(|application| {
-            let by_most = application.most.map_or(Some(Duration::ZERO), |most| {
-                let (budget, bytes_per_s) = most.budget();
-                until(budget, bytes_per_s)
-            });
+            let by_most =
+                application.most.map_or(Some(Duration::ZERO), |most| most.budget.until(0.0));
             let by_rate = application.pace.map_or(Some(Duration::ZERO), |pace| {
                 let pool = application.pool.and_then(|first| self.pools.get(first));
                 let part =
                     pool.map_or(0.0, |pool| pool.part(pool.leaves) * application.share as f64);
-                until(pace.budget, pace.bytes_per_s + part)
+                pace.budget.until(part)
             });
             by_rate.zip(by_most).map(|(by_rate, by_most)| by_rate.max(by_most))
         });
         waits.min()
     }
-}
-
-/// Returns after which time a chunk may go by a budget that grows so fast; `None` at a rate of 0.
-fn until(budget: f64, bytes_per_s: f64) -> Option<Duration> {
-    let seconds = ((1.0 - budget) / bytes_per_s).clamp(0.0, 1e6);
-    (bytes_per_s > 0.0).then(|| Duration::from_secs_f64(seconds))
 }
