@@ -1,8 +1,8 @@
 //! Why an application has its rate, from two looks at the accounts of its agent.
 use crate::peer::BYTES_PER_MOPS;
 use crate::policy::{self, Optimum};
-use crate::protocol::{Account, Offered, Peer, Processor, Rounds};
-use crate::provider::{Inquiry, Standing};
+use crate::protocol::{Account, Offered, Peer, Processor, Rounds, Standing};
+use crate::provider::Inquiry;
 use catchment_control::drum::ProblemError;
 use catchment_verbs::VerbsError;
 use serde::Serialize;

@@ -35,7 +35,8 @@ mod services;
 pub mod slot;
 
 pub use daemon::{Agent, Posted, SharedQps};
+pub use protocol::Standing;
 pub use provider::{
-    AgentOptions, AgentProvider, Application, DEFAULT_AGENT, INFO, Incoming, Inquiry, Offer,
-    Standing, peers, rounds, status,
+    AgentOptions, AgentProvider, Application, DEFAULT_AGENT, INFO, Incoming, Inquiry, Offer, peers,
+    rounds, status,
 };

@@ -2,7 +2,7 @@
 use super::Shared;
 use super::engine::Command;
 use crate::peer::Change;
-use crate::protocol::{self, Peer, Reply, Rounds};
+use crate::protocol::{self, Peer, Reply, Rounds, Standing};
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::mpsc::channel;
@@ -23,12 +23,17 @@ pub(super) fn tell(shared: &Shared, fd: &OwnedFd) -> io::Result<()> {
         let told = Reply::Accounts { applications: first };
         protocol::send_in_turn(fd.as_fd(), &told, deadline)?;
     }
-    let alpha = shared.policy().alpha;
     let (peers, rounds) = ask_about_peers(shared).unzip();
-    let (peers, rounds) = (peers.unwrap_or_default(), rounds.map(Box::new));
-    let services = shared.services.offered();
-    let status =
-        Reply::Status { alpha, applications, peers, rounds, processor, decided_ns, services };
+    let standing = Standing {
+        alpha: shared.policy().alpha,
+        applications,
+        peers: peers.unwrap_or_default(),
+        rounds,
+        processor,
+        decided_ns,
+        services: shared.services.offered(),
+    };
+    let status = Reply::Status(Box::new(standing));
     protocol::send_in_turn(fd.as_fd(), &status, deadline)
 }
 

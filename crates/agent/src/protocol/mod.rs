@@ -8,7 +8,7 @@ use catchment_provider_shm::seqpacket;
 use catchment_verbs::{Caps, Endpoint, Gid, NetEnd, Services, event};
 pub use hints::Hints;
 use serde::{Deserialize, Serialize};
-pub use standing::{Account, By, Offered, Peer, Processor, Rounds};
+pub use standing::{Account, By, Offered, Peer, Processor, Rounds, Standing};
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -205,26 +205,8 @@ pub enum Reply {
         /// At most [`ACCOUNTS`].
         applications: Vec<Account>,
     },
-    /// To a Status.
-    Status {
-        /// Of the policy.
-        alpha: f64,
-        /// One of each application that is connected, but for those that were told before; at most [`ACCOUNTS`].
-        applications: Vec<Account>,
-        /// Agents of other hosts.
-        peers: Vec<Peer>,
-        /// The rounds with them, if there are any.
-        rounds: Option<Box<Rounds>>,
-        /// Its processor time; none from an agent that does not count it.
-        #[serde(default)]
-        processor: Option<Processor>,
-        /// When shares or rates last became others, by the host's clock of time since its start; none before the first.
-        #[serde(default)]
-        decided_ns: Option<u64>,
-        /// What applications offer by name.
-        #[serde(default)]
-        services: Vec<Offered>,
-    },
+    /// To a Status. Of the accounts those that were not told before; at most [`ACCOUNTS`].
+    Status(Box<Standing>),
     /// To an Offer: somebody calls.
     Called {
         /// Its number, for Accept or Reject.

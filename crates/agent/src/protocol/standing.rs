@@ -1,6 +1,42 @@
 //! How an agent stands: what applications have had, rounds, agents of other hosts.
+use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// What an agent says of itself.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Standing {
+    /// Fairness, of the policy.
+    pub alpha: f64,
+    /// What each application has had since it connected.
+    pub applications: Vec<Account>,
+    /// What it knows of the agents of other hosts.
+    pub peers: Vec<Peer>,
+    /// How the rounds with other hosts stand; `None` without any.
+    pub rounds: Option<Rounds>,
+    /// Its processor time; `None` from an agent that ends, or does not count it.
+    #[serde(default)]
+    pub processor: Option<Processor>,
+    /// When shares or rates last became others, and were in force: nanoseconds of the clock `CLOCK_MONOTONIC` of its host; `None`
+    /// before the first.
+    #[serde(default)]
+    pub decided_ns: Option<u64>,
+    /// What applications offer by name.
+    #[serde(default)]
+    pub services: Vec<Offered>,
+}
+
+impl Standing {
+    /// Returns how long ago shares or rates last became others; `None` before the first time.
+    #[must_use]
+    pub fn decided_ago(&self) -> Option<Duration> {
+        let now = clock_gettime(ClockId::Monotonic);
+        let now = Duration::new(now.tv_sec.cast_unsigned(), now.tv_nsec.cast_unsigned() as u32);
+        Some(now.saturating_sub(Duration::from_nanos(self.decided_ns?)))
+    }
+}
 
 /// How the rounds stand in which agents agree on rates.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]

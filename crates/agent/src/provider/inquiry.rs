@@ -1,42 +1,11 @@
 //! Questions to an agent about how it stands. Who asks need be no application.
 use super::{ANSWER_TIMEOUT, unavailable};
-use crate::protocol::{self, Account, Offered, Peer, Processor, Reply, Request, Rounds};
+use crate::protocol::{self, Account, Peer, Reply, Request, Rounds, Standing};
 use catchment_provider_shm::seqpacket;
 use catchment_verbs::VerbsError;
-use rustix::time::{ClockId, clock_gettime};
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
-use std::time::{Duration, Instant};
-
-/// What an agent says of itself.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Standing {
-    /// Fairness, of the policy.
-    pub alpha: f64,
-    /// What each application has had since it connected.
-    pub applications: Vec<Account>,
-    /// What it knows of the agents of other hosts.
-    pub peers: Vec<Peer>,
-    /// How the rounds with other hosts stand; `None` without any.
-    pub rounds: Option<Rounds>,
-    /// Its processor time; `None` from an agent that ends, or does not count it.
-    pub processor: Option<Processor>,
-    /// When shares or rates last became others, and were in force: nanoseconds of the clock `CLOCK_MONOTONIC` of its host; `None`
-    /// before the first.
-    pub decided_ns: Option<u64>,
-    /// What applications offer by name.
-    pub services: Vec<Offered>,
-}
-
-impl Standing {
-    /// Returns how long ago shares or rates last became others; `None` before the first time.
-    #[must_use]
-    pub fn decided_ago(&self) -> Option<Duration> {
-        let now = clock_gettime(ClockId::Monotonic);
-        let now = Duration::new(now.tv_sec.cast_unsigned(), now.tv_nsec.cast_unsigned() as u32);
-        Some(now.saturating_sub(Duration::from_nanos(self.decided_ns?)))
-    }
-}
+use std::time::Instant;
 
 /// Asks one agent again and again, over one connection: each is a thread of the agent, which takes part in what is
 /// looked at.
@@ -85,29 +54,10 @@ fn ask(socket: BorrowedFd<'_>, deadline: Instant) -> io::Result<Standing> {
     loop {
         match protocol::receive(socket, protocol::REPLY_BYTES, deadline)? {
             Some((Reply::Accounts { applications }, _)) => all.extend(applications),
-            Some((
-                Reply::Status {
-                    alpha,
-                    applications,
-                    peers,
-                    rounds,
-                    processor,
-                    decided_ns,
-                    services,
-                },
-                _,
-            )) => {
-                all.extend(applications);
-                let (applications, rounds) = (all, rounds.map(|rounds| *rounds));
-                return Ok(Standing {
-                    alpha,
-                    applications,
-                    peers,
-                    rounds,
-                    processor,
-                    decided_ns,
-                    services,
-                });
+            Some((Reply::Status(standing), _)) => {
+                let mut standing = *standing;
+                all.append(&mut standing.applications);
+                return Ok(Standing { applications: all, ..standing });
             }
             Some((Reply::Refused { reason }, _)) => return Err(io::Error::other(reason)),
             Some(_) => return Err(io::Error::other("it answered another question")),

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use application::{Application, Incoming, Offer};
-pub use inquiry::{Inquiry, Standing, peers, rounds, status};
+pub use inquiry::{Inquiry, peers, rounds, status};
 
 /// How long an answer of the agent may take: it may wait for a peer that does not answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
