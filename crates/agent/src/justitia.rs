@@ -110,9 +110,9 @@ impl Pacing {
         }
     }
 
-    /// Returns the bytes a second of the tokens of each application that moves much.
-    pub(crate) fn rate(&self) -> f64 {
-        self.cap / self.big.max(1) as f64
+    /// Returns the bytes a second of the tokens of all applications that move much.
+    pub(crate) fn cap(&self) -> f64 {
+        self.cap
     }
 
     /// Returns whether there is somebody to protect, and somebody to protect him from.
@@ -145,16 +145,16 @@ mod tests {
         let mut pacing = Pacing::new(LINE, TARGET);
         pacing.count(1, 3);
         probes(&mut pacing, 990, 5);
-        assert!((pacing.rate() - LINE).abs() < 1.0);
+        assert!((pacing.cap() - LINE).abs() < 1.0);
         probes(&mut pacing, 10, 50);
-        assert!((pacing.rate() - LINE).abs() < 1.0, "one in a hundred may be late");
+        assert!((pacing.cap() - LINE).abs() < 1.0, "one in a hundred may be late");
         probes(&mut pacing, 1, 50);
-        assert!((pacing.rate() - LINE / 2.0).abs() < 1.0, "not below what one of two has");
+        assert!((pacing.cap() - LINE / 2.0).abs() < 1.0, "not below what one of two has");
         probes(&mut pacing, 1000, 5);
-        let back = pacing.rate() - LINE / 2.0;
+        let back = pacing.cap() - LINE / 2.0;
         assert!(back > 0.0 && back < LINE / 2.0, "it grows by a step each: {back}");
         probes(&mut pacing, 1000, 5);
-        assert!((pacing.rate() - LINE).abs() < 1.0);
+        assert!((pacing.cap() - LINE).abs() < 1.0);
     }
 
     #[test]
@@ -162,12 +162,12 @@ mod tests {
         let mut pacing = Pacing::new(LINE, TARGET);
         pacing.count(4, 0);
         probes(&mut pacing, 100, 50);
-        assert!((pacing.rate() - LINE / 4.0).abs() < 1.0);
+        assert!((pacing.cap() - LINE).abs() < 1.0);
         pacing.count(4, 1);
         probes(&mut pacing, 1, 50);
-        assert!((pacing.rate() - LINE * 0.8 / 4.0).abs() < 1.0);
+        assert!((pacing.cap() - LINE * 0.8).abs() < 1.0);
         pacing.count(4, 0);
-        assert!((pacing.rate() - LINE / 4.0).abs() < 1.0);
+        assert!((pacing.cap() - LINE).abs() < 1.0);
         assert!(!pacing.is_needed());
     }
 }

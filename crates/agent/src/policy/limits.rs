@@ -1,5 +1,5 @@
 //! Chunks, window and what a request costs, as a policy says them or its line gives them.
-use super::{Mode, Policy, PolicyError};
+use super::{Policy, PolicyError};
 use crate::scheduler::Limits;
 use std::ops::RangeInclusive;
 
@@ -34,9 +34,7 @@ impl Policy {
         let window_bytes = self.window_bytes.unwrap_or(window);
         // A faster device needs less time.
         let in_time = line.min(DEVICE_BYTES_PER_S) * REQUEST_S;
-        let asked = self.request_bytes.unwrap_or_else(|| request_bytes(in_time));
-        // JUSTITIA's tokens are bytes.
-        let request_bytes = if self.mode == Mode::Justitia { 0 } else { asked };
+        let request_bytes = self.request_bytes.unwrap_or_else(|| request_bytes(in_time));
         Limits { chunk_bytes, window_bytes, request_bytes }
     }
 
@@ -97,7 +95,5 @@ mod tests {
         let expected = Limits { chunk_bytes: 5000, window_bytes: 77, request_bytes: 99 };
         assert_eq!(limits(said), expected);
         assert_eq!(limits(r#", "chunk_bytes": 5000"#).window_bytes, 131_072);
-        let justitia = r#", "mode": "justitia", "request_bytes": 99"#;
-        assert_eq!(limits(justitia).request_bytes, 0);
     }
 }

@@ -56,7 +56,7 @@ impl Engine {
 
     fn look_at_kinds(&mut self) {
         let Some(justitia) = &mut self.justitia else { return };
-        let (mut big, mut small) = (0, 0);
+        let (mut big, mut small, mut weights, mut first) = (0, 0, 0.0, None);
         for application in self.applications.iter_mut().flatten() {
             let served = self.scheduler.served(application.id);
             // Receives move nothing: who waits for many messages may send short ones all the same.
@@ -70,15 +70,22 @@ impl Engine {
             match kind {
                 Kind::Idle => {}
                 Kind::Small => small += 1,
-                Kind::Big => big += 1,
+                Kind::Big => {
+                    big += 1;
+                    weights += application.account.weight;
+                    first = first.or(Some(application.id));
+                }
             }
         }
         justitia.pacing.count(big, small);
-        let rate = justitia.pacing.rate();
+        let of_one = justitia.pacing.cap() / weights;
         for application in self.applications.iter_mut().flatten() {
-            if application.seen.kind == Kind::Big {
+            if let (Kind::Big, Some(first)) = (application.seen.kind, first) {
+                let rate = of_one * application.account.weight;
                 application.account.rate_bytes_per_s = rate;
                 self.scheduler.set_rate(application.id, rate);
+                // Tokens are of one stream: what one leaves the next one takes.
+                self.scheduler.set_pool(application.id, first);
             } else {
                 application.account.rate_bytes_per_s = 0.0;
                 self.scheduler.clear_rate(application.id);
