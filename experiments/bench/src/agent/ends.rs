@@ -128,14 +128,19 @@ impl AgentProcess {
     }
 
     /// Starts one over shared memory by a policy that says what its device does: so many bytes a second.
-    pub(super) fn start_on_line(weights: &[f64], line_bytes_per_s: u64) -> Result<Self> {
+    pub(super) fn start_on_line(
+        mode: &str,
+        weights: &[f64],
+        line_bytes_per_s: u64,
+    ) -> Result<Self> {
         let name = unused_name();
         let policy = serde_json::json!({
-            "name": name, "applications": rules(weights),
+            "name": name, "mode": mode, "applications": rules(weights),
             "between": {
                 "listen": "127.0.0.1:0", "send_bytes_per_s": line_bytes_per_s,
                 "completion_bytes_per_s": UNBOUND
-            }
+            },
+            "justitia": { "line_bytes_per_s": line_bytes_per_s, "target_us": TARGET_US }
         });
         let mut process = start("the agent", End::default().agent(&policy), &End::default())?;
         process.wait_for(|line| line.starts_with(READY))?;

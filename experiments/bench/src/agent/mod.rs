@@ -27,7 +27,7 @@ use anyhow::{Context as _, Result, ensure};
 use catchment_netns::VethPair;
 use catchment_perf::{Amount, Operation, Plan, Waiting};
 pub(crate) use ends::{AgentProcess, Network, Pair, TARGET, Work, application};
-use fairness::Windows;
+use fairness::{Case, Windows};
 pub(crate) use role::role;
 use row::{Row, What};
 use seat::Found;
@@ -179,12 +179,18 @@ fn measure_regions(json: bool, runs: usize) -> Result<()> {
 /// Measures what many applications get, and what many connections cost.
 fn measure_crowds(options: &Options) -> Result<()> {
     let windows = options.windows();
-    let line = options.line.unwrap_or(fairness::LINE_BYTES_PER_S);
-    for line in [None, Some(line)] {
-        let row = fairness::measure(line, windows).context("fairness")?;
-        output::either(options.json, &row, fairness::Row::line)?;
-        for goal in row.goals() {
-            output::either(options.json, &goal, Goal::line)?;
+    let line = Some(options.line.unwrap_or(fairness::LINE_BYTES_PER_S));
+    for (rival, line) in [("raw", None), ("justitia", line)] {
+        let row = |mode| {
+            let row = fairness::measure(Case { mode, line }, windows);
+            row.with_context(|| format!("fairness, {mode}, line {line:?}"))
+        };
+        let (agent, rival) = (row("drum")?, row(rival)?);
+        for row in [&agent, &rival] {
+            output::either(options.json, row, fairness::Row::line)?;
+        }
+        for goal in agent.goals().iter().chain(&agent.goals_beside(&rival)) {
+            output::either(options.json, goal, Goal::line)?;
         }
     }
     let time = Duration::from_secs_f64(1.5 * windows.seconds);

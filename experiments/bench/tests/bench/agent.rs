@@ -101,17 +101,20 @@ fn regions_are_made_of_memfds_and_in_memory_chunks() {
     assert_eq!(goals.count(), 2 * rows.len() * 2 / 3);
 }
 
-/// Fifty applications that come and go, with a line and without; connections from none to 1,000; and of the requests of a
+/// Fifty applications that come and go, with a line and without, beside RAW and JUSTITIA; connections from none to 1,000; and of the requests of a
 /// hundred applications, none that went astray.
 fn crowds_are_there(lines: &[Value]) {
     let of = |what: &str| lines.iter().filter(|line| line["what"] == what).collect::<Vec<_>>();
     let fairness = of("fairness");
-    assert_eq!(fairness.len(), 2);
+    let modes: Vec<&Value> = fairness.iter().map(|row| &row["mode"]).collect();
+    assert_eq!(modes, ["drum", "raw", "drum", "justitia"]);
     for row in fairness {
         let counts = ["apps", "windows", "changes"].map(|field| row[field].as_u64().unwrap());
         assert_eq!(counts, [50, 2, 2], "{row}");
         assert!(row["capacity_used"].as_f64().unwrap() > 0.0, "{row}");
         assert!(row["left_out_ms_mean"].as_f64().unwrap() >= 20.0, "{row}");
+        assert!(row["error_by_weight_p99"].as_f64().unwrap() >= 0.0, "{row}");
+        assert_eq!(row["error_p99"].is_null(), row["mode"] == "raw", "it decides nothing: {row}");
     }
     let connections = of("connections");
     let counts: Vec<&Value> = connections.iter().map(|row| &row["connections"]).collect();

@@ -44,6 +44,15 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// What the device does by the policy, where that is given: less than it can, so that rates decide and not processors.
 pub(super) const LINE_BYTES_PER_S: u64 = 2_000_000_000;
 
+/// Who shares out what there is.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Case {
+    /// Of the policy.
+    pub(super) mode: &'static str,
+    /// What the policy says that the device does.
+    pub(super) line: Option<u64>,
+}
+
 /// Windows of a row, and how long each is.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Windows {
@@ -68,8 +77,8 @@ fn bytes(at: usize) -> u64 {
 }
 
 /// Measures one application of each size after the other.
-fn alone(windows: Windows) -> Result<Alone> {
-    let agent = AgentProcess::start("drum", &[1.0], Network(None))?;
+fn alone(mode: &str, windows: Windows) -> Result<Alone> {
+    let agent = AgentProcess::start(mode, &[1.0], Network(None))?;
     let mut crowd = Crowd::start(&agent)?;
     let time = ALONE.min(Duration::from_secs_f64(windows.seconds));
     let mut found = Alone::default();
@@ -169,14 +178,14 @@ fn watch(
     window: &mut Window,
     mut from: Moment,
     until: Instant,
-    (agent, capacity): (&AgentProcess, &Capacity),
+    (agent, line): (&AgentProcess, Option<u64>),
 ) -> Result<Moment> {
     loop {
         let rest = until.saturating_duration_since(Instant::now());
         // The time over which the accounts are compared.
         std::thread::sleep(rest.min(LOOK_EVERY));
         let to = Moment::now(agent)?;
-        window.add((&from, &to), capacity);
+        window.add((&from, &to), line);
         from = to;
         if rest <= LOOK_EVERY {
             return Ok(from);
@@ -195,14 +204,16 @@ fn modest(from: &Moment, to: &Moment, members: &[Member]) -> Vec<f64> {
     MODEST.iter().filter_map(got).collect()
 }
 
-/// Measures the applications through an agent that knows what the device does, or through one that does not.
-pub(super) fn measure(line: Option<u64>, windows: Windows) -> Result<Row> {
+/// Measures the applications of a case.
+pub(super) fn measure(case: Case, windows: Windows) -> Result<Row> {
     let weights: Vec<f64> = (0..APPS).map(weight).collect();
-    let (agent, mut capacity) = match line {
-        Some(line) => (AgentProcess::start_on_line(&weights, line)?, Capacity::Line(line)),
+    let (agent, mut capacity) = match case.line {
+        Some(line) => {
+            (AgentProcess::start_on_line(case.mode, &weights, line)?, Capacity::Line(line))
+        }
         None => {
-            let capacity = Capacity::Alone(alone(windows)?);
-            (AgentProcess::start("drum", &weights, Network(None))?, capacity)
+            let capacity = Capacity::Alone(alone(case.mode, windows)?);
+            (AgentProcess::start(case.mode, &weights, Network(None))?, capacity)
         }
     };
     let mut churn = Churn::start(&agent, &capacity)?;
@@ -213,14 +224,14 @@ pub(super) fn measure(line: Option<u64>, windows: Windows) -> Result<Row> {
         let (begun, mut window) = (Instant::now(), Window::new());
         let first = Moment { ns: from.ns, accounts: from.accounts.clone() };
         churn.prepare()?;
-        let changed = watch(&mut window, from, begun + half, (&agent, &capacity))?;
+        let changed = watch(&mut window, from, begun + half, (&agent, case.line))?;
         let at = Instant::now();
         churn.change()?;
         // The time after a change that is left out.
         std::thread::sleep(SETTLE.saturating_sub(at.elapsed()));
         let settled = Moment::now(&agent)?;
         churn.left_out_ms.push((settled.ns - changed.ns) as f64 / 1e6);
-        from = watch(&mut window, settled, begun + 2 * half, (&agent, &capacity))?;
+        from = watch(&mut window, settled, begun + 2 * half, (&agent, case.line))?;
         got.extend(modest(&first, &from, &churn.members));
         seen.push(window);
     }
@@ -229,9 +240,9 @@ pub(super) fn measure(line: Option<u64>, windows: Windows) -> Result<Row> {
     let mut after_ratio = None;
     if let Capacity::Alone(before) = &mut capacity {
         // The machine may have become another one meanwhile.
-        let after = alone(windows)?;
+        let after = alone(case.mode, windows)?;
         after_ratio = Some(std::array::from_fn(|size| after[size] / before[size]));
         *before = std::array::from_fn(|size| f64::midpoint(before[size], after[size]));
     }
-    Ok(Row::new((&capacity, windows), after_ratio, (&seen, &got), (changes, &left_out_ms)))
+    Ok(Row::new((&capacity, case, windows), after_ratio, (&seen, &got), (changes, &left_out_ms)))
 }

@@ -1,5 +1,5 @@
 //! What applications were served in a time, beside what was decided.
-use super::{APPS, BYTES, MODEST, bytes};
+use super::{APPS, BYTES, MODEST, bytes, weight};
 use crate::agent::ends::{AgentProcess, application};
 use crate::sys;
 use anyhow::Result;
@@ -37,11 +37,12 @@ impl Moment {
     }
 }
 
-/// What was served and decided in a window, of one application.
+/// What one application was served in a window, what was decided, and what its weight gives of all that those got who waited.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Sums {
     served: f64,
     decided: f64,
+    by_weight: f64,
 }
 
 /// One window, as far as it is compared.
@@ -62,10 +63,10 @@ impl Window {
     }
 
     /// Adds what happened from one look to the next.
-    pub(super) fn add(&mut self, (from, to): (&Moment, &Moment), capacity: &Capacity) {
+    pub(super) fn add(&mut self, (from, to): (&Moment, &Moment), line: Option<u64>) {
         let seconds = (to.ns - from.ns) as f64 / 1e9;
         let cost = |from: &Account, to: &Account| (to.cost_bytes - from.cost_bytes) as f64;
-        let (mut waiting, mut shares, mut served) = (Vec::new(), 0.0, 0.0);
+        let (mut waiting, mut shares, mut weights, mut served) = (Vec::new(), 0.0, 0.0, 0.0);
         for at in 0..APPS {
             let Some((before, after)) = from.both(to, at) else { continue };
             self.cost_bytes[size_of(at)] += cost(before, after);
@@ -79,18 +80,19 @@ impl Window {
             }
             waiting.push((at, before, after));
             shares += after.share;
+            weights += weight(at);
             served += cost(before, after);
         }
         self.seconds += seconds;
         for (at, before, after) in waiting {
             let rate = f64::midpoint(before.rate_bytes_per_s, after.rate_bytes_per_s);
-            let decided = match capacity {
-                Capacity::Line(_) => rate * seconds,
-                Capacity::Alone(_) => served * after.share / shares,
-            };
             let sums = &mut self.of[at];
-            (sums.served, sums.decided) =
-                (sums.served + cost(before, after), sums.decided + decided);
+            sums.served += cost(before, after);
+            sums.decided += match line {
+                Some(_) => rate * seconds,
+                None => served * after.share / shares,
+            };
+            sums.by_weight += served * weight(at) / weights;
         }
     }
 
@@ -99,9 +101,19 @@ impl Window {
         self.cost_bytes.iter().zip(capacity.by_size()).map(|(cost, rate)| cost / rate).sum()
     }
 
+    /// Returns by what part each was served more or less than was decided.
     pub(super) fn errors(&self) -> impl Iterator<Item = f64> {
-        let compared = self.of.iter().filter(|sums| sums.decided > 0.0);
-        compared.map(|sums| (sums.served / sums.decided - 1.0).abs())
+        self.beside(|sums| sums.decided)
+    }
+
+    /// Returns by what part each was served more or less than its weight gives.
+    pub(super) fn errors_by_weight(&self) -> impl Iterator<Item = f64> {
+        self.beside(|sums| sums.by_weight)
+    }
+
+    fn beside(&self, wanted: impl Fn(&Sums) -> f64 + Copy) -> impl Iterator<Item = f64> {
+        let compared = self.of.iter().filter(move |sums| wanted(sums) > 0.0);
+        compared.map(move |sums| (sums.served / wanted(sums) - 1.0).abs())
     }
 }
 
@@ -138,7 +150,7 @@ impl Capacity {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{GREEDY, weight};
+    use super::super::GREEDY;
     use super::*;
     use crate::stats::decimals;
 
@@ -162,10 +174,10 @@ mod tests {
         Moment { ns, accounts }
     }
 
-    fn errors(capacity: &Capacity, looks: &[Moment]) -> (Vec<f64>, Window) {
+    fn errors(line: Option<u64>, looks: &[Moment]) -> (Vec<f64>, Window) {
         let mut window = Window::new();
         for both in looks.windows(2) {
-            window.add((&both[0], &both[1]), capacity);
+            window.add((&both[0], &both[1]), line);
         }
         (window.errors().map(|error| decimals(error, 6)).collect(), window)
     }
@@ -173,10 +185,10 @@ mod tests {
     #[test]
     fn applications_are_compared_with_their_shares_of_what_all_who_wait_got() {
         let looks = [moment(0, [0; 4], 0), moment(1_000_000_000, [100, 200, 150, 50], 0)];
-        let capacity = Capacity::Alone([1000.0; BYTES.len()]);
-        let (errors, window) = errors(&capacity, &looks);
+        let (errors, window) = errors(None, &looks);
         assert_eq!(errors, [0.0, 0.0, 0.5, 0.5]);
-        let used = window.used(&capacity);
+        assert_eq!(window.errors_by_weight().collect::<Vec<_>>(), errors);
+        let used = window.used(&Capacity::Alone([1000.0; BYTES.len()]));
         assert!((used - 0.5).abs() < 1e-9 && (window.looks, window.emptied) == (4, 0));
     }
 
@@ -187,7 +199,7 @@ mod tests {
             moment(500_000_000, [100, 210, 100, 100], 0),
             moment(1_000_000_000, [200, 420, 900, 200], 1),
         ];
-        let (errors, window) = errors(&Capacity::Line(1000), &looks);
+        let (errors, window) = errors(Some(1000), &looks);
         // The third is compared in the first half only.
         assert_eq!(errors, [0.0, 0.05, 0.0, 0.0]);
         assert_eq!((window.looks, window.emptied), (8, 1));
