@@ -63,6 +63,7 @@ const SUITES: &[(&str, &str, &str)] = &[
     ("--channel", "catchment-channel", "ibverbs"),
     ("--mechanisms", "catchment-mechanisms", "ibverbs"),
     ("--agent", "catchment-agent", "conformance_ibverbs"),
+    ("--agents", "catchment-agent", "conformance_shared_ibverbs"),
 ];
 
 pub(crate) fn run(repo: &Repo, args: &Args) -> Result<()> {

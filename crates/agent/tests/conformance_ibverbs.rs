@@ -3,4 +3,4 @@
 #![allow(clippy::unwrap_used, reason = "a panic is how a test reports")]
 mod suite;
 
-catchment_conformance::conformance!(suite::bench_of_rxe());
+catchment_conformance::conformance!(suite::of_rxe(suite::bench("ibverbs", &suite::rxe())));

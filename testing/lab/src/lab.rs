@@ -82,6 +82,9 @@ pub(crate) struct Programs {
     /// The conformance suite through an agent over ibverbs
     #[arg(long, value_name = "FILE")]
     pub(crate) agent: PathBuf,
+    /// The conformance suite through two agents over ibverbs
+    #[arg(long, value_name = "FILE")]
+    pub(crate) agents: PathBuf,
 }
 
 pub(crate) struct Lab {

@@ -48,10 +48,14 @@ pub(crate) fn bench(kind: &str, device: &str) -> Bench {
     bench_of(Arc::new(provider(&name)), &name)
 }
 
-/// Returns the suite's bench through an agent over the RDMA device of the lab, a Soft-RoCE one, with its deviations.
-pub(crate) fn bench_of_rxe() -> Bench {
+/// Returns the RDMA device of the lab, a Soft-RoCE one, as a policy has it.
+pub(crate) fn rxe() -> String {
     let device = std::env::var("CATCHMENT_IBVERBS_DEVICE").unwrap();
-    let mut bench = bench("ibverbs", &format!(r#"{{"ibverbs": "{device}"}}"#));
+    format!(r#"{{"ibverbs": "{device}"}}"#)
+}
+
+/// Returns a bench with the deviations of Soft-RoCE.
+pub(crate) fn of_rxe(mut bench: Bench) -> Bench {
     bench.deviations.extend([
         Deviation::LongMessageBreaksTheQueuePair,
         Deviation::WrongKeyBreaksTheQueuePair,

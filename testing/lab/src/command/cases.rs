@@ -56,9 +56,18 @@ pub(crate) fn all(args: &Verbs) -> Result<bool> {
 impl Verbs {
     fn run(&self, mut cases: Vec<Case>) -> Result<bool> {
         let mut programs = self.programs.clone();
-        let Programs { catchment, conformance, faults, status_byte, channel, mechanisms, agent } =
-            &mut programs;
-        for program in [catchment, conformance, faults, status_byte, channel, mechanisms, agent] {
+        let Programs {
+            catchment,
+            conformance,
+            faults,
+            status_byte,
+            channel,
+            mechanisms,
+            agent,
+            agents,
+        } = &mut programs;
+        let suites = [conformance, faults, status_byte, channel, mechanisms, agent, agents];
+        for program in suites.into_iter().chain([catchment]) {
             // Absolute paths: guests start programs in other folders.
             *program = program.canonicalize().with_context(|| {
                 format!("no program {}: `cargo xtask lab verbs` builds it", program.display())

@@ -41,6 +41,7 @@ pub(crate) fn add(
         ("channel", &programs.channel, CABLE),
         ("mechanisms", &programs.mechanisms, CABLE),
         ("agent", &programs.agent, ALONE),
+        ("two agents", &programs.agents, ALONE),
     ];
     for (name, program, devices) in suites {
         let case = |test: &String| format!("suite/{name}/{test}");

@@ -1,0 +1,9 @@
+//! The conformance suite through two agents over the RDMA device that `CATCHMENT_IBVERBS_DEVICE` names, whose connections share queue
+//! pairs. `cargo xtask lab verbs` runs it; `cargo test` alone does not, because most machines have no such device.
+#![allow(clippy::unwrap_used, reason = "a panic is how a test reports")]
+mod suite;
+
+catchment_conformance::conformance!(suite::of_rxe(suite::shared_bench(
+    "ibverbs",
+    [&suite::rxe(), &suite::rxe()]
+)));
