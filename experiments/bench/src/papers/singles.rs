@@ -104,11 +104,13 @@ impl RowsOf<'_> {
         let of = |part: f64| -> Vec<f64> {
             batches.iter().map(|batch| percentile(batch, part)).collect()
         };
+        let all: usize = batches.iter().map(|batch| batch.len()).sum();
         let spreads = of(0.5).iter().zip(of(0.99)).map(|(p50, p99)| (p99 - p50) / p50).collect();
         let mut rows = vec![
             self.row(self.cell, (metric, "ns"), of(0.5)),
             self.row(self.cell, ("p99_ns", "ns"), of(0.99)),
             self.row(self.cell, ("spread", "1"), spreads),
+            self.row(self.cell, ("times", "1"), vec![all as f64]),
         ];
         for percent in PERCENTILES {
             let cell = self.cell.at(percent, "%");
