@@ -119,6 +119,7 @@ enum Command {
     /// The controller of `control`; started by the program itself
     #[command(hide = true)]
     ControlRole {
+        host: std::net::IpAddr,
         capacity_bps: u64,
     },
     /// One of the processes of `wan`; started by the program itself
@@ -175,7 +176,7 @@ fn run() -> Result<ExitCode> {
         Command::Long(options) => long::run(&options),
         Command::Authenticate(options) => authenticate::run(&options),
         Command::Control(options) => grants::run(&options),
-        Command::ControlRole { capacity_bps } => grants::role(capacity_bps),
+        Command::ControlRole { host, capacity_bps } => grants::role(host, capacity_bps),
         Command::Wan(options) => wan::run(&options),
         Command::WanRole { job } => wan::role(&serde_json::from_str(&job)?),
         Command::Agent(options) => agent::run(&options),

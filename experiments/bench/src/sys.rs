@@ -7,9 +7,11 @@ use std::io;
 use std::process::Child;
 use std::time::Duration;
 
-/// Binds the calling thread, and those it starts later, to one core. Ends the process when its
-/// parent ends, so that no spinning role is left behind.
+/// Binds the calling thread, and those it starts later, to one core: none may have been started before. Ends the process when
+/// its parent ends, so that no spinning role is left behind.
 pub(crate) fn settle(core: usize) -> Result<()> {
+    let threads = std::fs::read_dir("/proc/self/task").context("/proc/self/task")?.count();
+    ensure!(threads == 1, "{threads} threads already, of which core {core} would bind one");
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))
         .context("prctl(PR_SET_PDEATHSIG)")?;
     pin(core)
@@ -288,6 +290,17 @@ pub(crate) fn stolen_and_all_jiffies() -> Option<(u64, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// H3: a core is chosen before a thread is there that could run elsewhere.
+    #[test]
+    fn h3_a_process_with_threads_chooses_no_core() {
+        let (end, ended) = std::sync::mpsc::channel::<()>();
+        let other = std::thread::spawn(move || ended.recv());
+        let refused = settle(0).unwrap_err().to_string();
+        drop(end);
+        assert!(refused.contains("threads already"), "{refused}");
+        assert!(other.join().unwrap().is_err());
+    }
 
     #[test]
     fn what_found_a_full_socket_is_read_by_its_name() {

@@ -1,6 +1,7 @@
 //! What is felt of the end of a controller: controllers as processes of the command, an etcd as packaged, and in this
-//! process two sources with large frames, one with urgent ones and a collector, over software RoCE and loopback.
+//! process two sources with large frames, one with urgent ones and a collector, over software RoCE and a router.
 use super::load::{Arrival, Camera, Load};
+use super::place::{Drops, Place};
 use super::row::Row;
 use crate::long::COMMAND;
 use crate::stats::decimals;
@@ -10,7 +11,7 @@ use catchment_perf::ChildProcess;
 use catchment_session::io::{Address, ClientSecurity};
 use catchment_session::registration::{Answer, Request, ask};
 use serde_json::Value;
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -63,6 +64,10 @@ impl Case {
 
 /// Measures a case, so many times; the row has the worst of each.
 pub(super) fn measure(case: Case, rounds: usize) -> Result<Row> {
+    Place::behind_router(|place| measure_at(place, case, rounds))
+}
+
+fn measure_at(place: Place<'_>, case: Case, rounds: usize) -> Result<Row> {
     let dir = tempfile::tempdir()?;
     let store = match case {
         Case::Restart => None,
@@ -72,23 +77,25 @@ pub(super) fn measure(case: Case, rounds: usize) -> Result<Row> {
     let ports = [free_port()?, free_port()?];
     let config = dir.path().join("control.toml");
     std::fs::write(&config, settings(store.as_ref(), case))?;
-    let mut leading = Controller::start(ports[0], &config)?;
+    let mut leading = Controller::start(place, ports[0], &config)?;
     leading.wait_for("listening")?;
-    let controllers = ports.map(at).join(",");
-    let load = Load::start(PROVIDER, &cameras(), (&controllers, Fallback::SafeRate))?;
+    let controllers = ports.map(|port| at(place.host(), port)).join(",");
+    let load = Load::start(place, PROVIDER, &cameras(), (&controllers, Fallback::SafeRate))?;
+    let mut drops = Drops::new(place)?;
     let mut worst = (0.0_f64, 0.0_f64);
     let mut gaps = Vec::new();
     for round in 0..rounds {
         let mut next = match case {
             Case::Restart => None,
             Case::Standby | Case::Tuned | Case::Planned => {
-                let mut standby = Controller::start(ports[(round + 1) % 2], &config)?;
+                let mut standby = Controller::start(place, ports[(round + 1) % 2], &config)?;
                 standby.wait_for("standing_by")?;
                 Some(standby)
             }
         };
         // The usual state between two rounds, which nobody announces.
         std::thread::sleep(STEADY);
+        drops.between()?;
         let began = SystemTime::now();
         let mut start = Instant::now();
         let mut ending = None;
@@ -101,12 +108,13 @@ pub(super) fn measure(case: Case, rounds: usize) -> Result<Row> {
                 // Two leases: the case is a controller that somebody starts again.
                 std::thread::sleep(Duration::from_millis(400));
                 start = Instant::now();
-                next = Some(Controller::start(ports[0], &config)?);
+                next = Some(Controller::start(place, ports[0], &config)?);
             }
         }
         leading = next.take().context("a controller")?;
-        let first_ms = leading.wait_until_grants(start, 1)?;
-        let full_ms = leading.wait_until_grants(start, FULL_BPS)?;
+        let first_ms = leading.wait_until_grants(place, start, 1)?;
+        let full_ms = leading.wait_until_grants(place, start, FULL_BPS)?;
+        drops.in_gap()?;
         worst = (worst.0.max(first_ms), worst.1.max(full_ms));
         if let Some(ending) = ending {
             ending.join().map_err(|_| anyhow!("waiting for a controller panicked"))??;
@@ -116,6 +124,7 @@ pub(super) fn measure(case: Case, rounds: usize) -> Result<Row> {
     // Those of the last gap are there by then, or late.
     std::thread::sleep(STEADY);
     let ended = load.end()?;
+    drops.between()?;
     Ok(Row {
         what: "failover",
         case: Some(case.name()),
@@ -127,6 +136,8 @@ pub(super) fn measure(case: Case, rounds: usize) -> Result<Row> {
         full_capacity_ms: Some(decimals(worst.1, 1)),
         urgent_on_time: Some(decimals(on_time(&ended.arrivals, &gaps), 4)),
         frames_lost: Some(ended.lost()),
+        packets_dropped: drops.in_gaps,
+        packets_dropped_between: drops.between,
         ..Row::default()
     })
 }
@@ -143,8 +154,8 @@ fn settings(store: Option<&Etcd>, case: Case) -> String {
     format!("safe_sources = 3\n\n{link}{allow}{leader}")
 }
 
-fn at(port: u16) -> String {
-    format!("127.0.0.1:{port}")
+fn at(host: IpAddr, port: u16) -> String {
+    format!("{host}:{port}")
 }
 
 fn free_port() -> Result<u16> {
@@ -157,12 +168,13 @@ struct Controller {
 }
 
 impl Controller {
-    fn start(port: u16, config: &Path) -> Result<Self> {
-        let address = at(port);
+    fn start(place: Place<'_>, port: u16, config: &Path) -> Result<Self> {
+        let address = at(place.host(), port);
         let mut command = Command::new(std::env::current_exe()?);
         command
             .arg0(COMMAND)
             .args(["control", "--json", "--until-stdin-closes", "--listen", &address]);
+        command.args(place.is_open().then_some("--insecure"));
         command.arg("--config").arg(config).stdin(Stdio::piped());
         let process = ChildProcess::start("a controller", &mut command)?;
         Ok(Self {
@@ -178,8 +190,8 @@ impl Controller {
     }
 
     /// Waits until it grants so much; returns the milliseconds since `start`.
-    fn wait_until_grants(&self, start: Instant, least_bps: u64) -> Result<f64> {
-        let inquirer = Inquirer::new(self.address.clone())?;
+    fn wait_until_grants(&self, place: Place<'_>, start: Instant, least_bps: u64) -> Result<f64> {
+        let inquirer = Inquirer::new(place, self.address.clone())?;
         while start.elapsed() < PATIENCE {
             // Without windows of the one before, which a link counts too.
             let granted = inquirer.status().map_or(0, |status| granted_bps(&status));
@@ -199,19 +211,20 @@ impl Controller {
 /// Asks a controller how it stands.
 pub(super) struct Inquirer {
     address: Address,
+    security: ClientSecurity,
     runtime: tokio::runtime::Runtime,
 }
 
 impl Inquirer {
-    pub(super) fn new(address: Address) -> Result<Self> {
+    pub(super) fn new(place: Place<'_>, address: Address) -> Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        Ok(Self { address, runtime })
+        let security = ClientSecurity { insecure: place.is_open(), ..ClientSecurity::default() };
+        Ok(Self { address, security, runtime })
     }
 
     /// Returns its answer; `None` while it does not listen.
     pub(super) fn status(&self) -> Option<Value> {
-        let security = ClientSecurity::default();
-        let asked = ask(&self.address, &security, &Request::Status {}, Duration::from_secs(1));
+        let asked = ask(&self.address, &self.security, &Request::Status {}, Duration::from_secs(1));
         match self.runtime.block_on(asked) {
             Ok((Answer::Status { status }, ..)) => Some(status),
             Ok(_) | Err(_) => None,
@@ -234,7 +247,7 @@ struct Etcd {
 impl Etcd {
     fn start(dir: &Path, options: &[&str]) -> Result<Self> {
         let (port, peers) = (free_port()?, free_port()?);
-        let url = |port| format!("http://{}", at(port));
+        let url = |port| format!("http://{}", at(Ipv4Addr::LOCALHOST.into(), port));
         let child = Command::new("etcd")
             .arg("--data-dir")
             .arg(dir.join("etcd"))
@@ -250,7 +263,7 @@ impl Etcd {
         let etcd = Self { child, port };
         let start = Instant::now();
         while TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err() {
-            ensure!(start.elapsed() < PATIENCE, "etcd does not listen at {}", at(port));
+            ensure!(start.elapsed() < PATIENCE, "etcd does not listen at port {port}");
             // etcd tells its log only.
             std::thread::sleep(LOOK);
         }

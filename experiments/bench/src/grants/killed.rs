@@ -1,7 +1,8 @@
 //! What is felt of the end of a source: one that is killed in its window, as a process of the command, and another one in
-//! this process that waits for what it had, over software RoCE and loopback. The controller is a process of its own.
+//! this process that waits for what it had, over software RoCE and a router. The controller is a process of its own.
 use super::failover::{CAPACITY_BPS, FULL_BPS, Inquirer, LOOK, PATIENCE, PROVIDER, STEADY};
 use super::load::{Camera, Load};
+use super::place::{Drops, Place};
 use super::row::Row;
 use super::service::Controller;
 use crate::long::COMMAND;
@@ -22,22 +23,32 @@ const VICTIM: &str = "victim";
 
 /// Measures it, so many times; the row has the worst of each.
 pub(super) fn measure(rounds: usize) -> Result<Row> {
-    let controller = Controller::start(CAPACITY_BPS)?;
-    let mut grants = Grants { inquirer: Inquirer::new(controller.address.clone())?, over_bps: 0 };
+    Place::behind_router(|place| measure_at(place, rounds))
+}
+
+fn measure_at(place: Place<'_>, rounds: usize) -> Result<Row> {
+    let controller = Controller::start_at(place.host(), CAPACITY_BPS)?;
+    let mut grants =
+        Grants { inquirer: Inquirer::new(place, controller.address.clone())?, over_bps: 0 };
     let other = Camera { blocks: Some(2), ..Camera::new("other", OTHER_BYTES) };
-    let load = Load::start(PROVIDER, &[other], (&controller.address.to_string(), Fallback::Stop))?;
+    let controllers = controller.address.to_string();
+    let load = Load::start(place, PROVIDER, &[other], (&controllers, Fallback::Stop))?;
+    let mut drops = Drops::new(place)?;
     let (mut first_ms, mut full_ms) = (0.0_f64, 0.0_f64);
     for _ in 0..rounds {
-        let victim = start_victim(&load, &controller)?;
+        let victim = start_victim(place, &load, &controllers)?;
         // Both are served in turn by then, which nobody announces.
         std::thread::sleep(STEADY);
         grants.wait(Instant::now(), |of| of.victim_bps >= FULL_BPS && of.other_waits)?;
+        drops.between()?;
         drop(victim);
         let killed = Instant::now();
         first_ms = first_ms.max(grants.wait(killed, |of| of.other_bps > 0)?);
         full_ms = full_ms.max(grants.wait(killed, |of| of.other_bps >= FULL_BPS)?);
+        drops.in_gap()?;
     }
     let ended = load.end()?;
+    drops.between()?;
     Ok(Row {
         what: "failover",
         case: Some(CASE),
@@ -49,18 +60,20 @@ pub(super) fn measure(rounds: usize) -> Result<Row> {
         full_capacity_ms: Some(decimals(full_ms, 1)),
         granted_over_bps: Some(grants.over_bps),
         frames_lost: Some(ended.lost()),
+        packets_dropped: drops.in_gaps,
+        packets_dropped_between: drops.between,
         ..Row::default()
     })
 }
 
 /// Starts the source that is killed when the value is dropped.
-fn start_victim(load: &Load, controller: &Controller) -> Result<ChildProcess> {
+fn start_victim(place: Place<'_>, load: &Load, controllers: &str) -> Result<ChildProcess> {
     let mut command = Command::new(std::env::current_exe()?);
     command.arg0(COMMAND).args(["send", "--input", FORMAT, "--rate", "max", "--device", VICTIM]);
-    command.args(["--require", PROVIDER, "--controller", &controller.address.to_string()]);
-    command.arg(load.address());
+    command.args(["--require", PROVIDER, "--controller", controllers, &load.address()]);
+    command.args(place.is_open().then_some("--insecure"));
     command.stdin(Stdio::null()).stderr(Stdio::null());
-    Ok(ChildProcess::start("the source that is killed", &mut command)?)
+    Ok(place.at_sources(|| ChildProcess::start("the source that is killed", &mut command))??)
 }
 
 /// What a controller grants now.

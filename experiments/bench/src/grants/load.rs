@@ -1,4 +1,5 @@
 //! Sources with frames to send under a controller, and their collector: all as shipped, in this process.
+use super::place::Place;
 use anyhow::{Result, anyhow, ensure};
 use catchment::collector::Collector;
 use catchment::session::path::PathRules;
@@ -102,8 +103,9 @@ pub(super) struct Load {
 }
 
 impl Load {
-    /// Starts a collector, then a source for each camera.
+    /// Starts a collector, then a source for each camera. The caller is where the collector is to be.
     pub(super) fn start(
+        place: Place<'_>,
         provider: &str,
         cameras: &[Camera],
         (controllers, fallback): (&str, Fallback),
@@ -112,7 +114,8 @@ impl Load {
         let noted = arrivals.clone();
         let rules = PathRules { require: vec![provider.to_owned()], ..PathRules::default() };
         let names: Vec<String> = cameras.iter().map(|camera| camera.name.clone()).collect();
-        let collector = Collector::builder("127.0.0.1:0")
+        let collector = Collector::builder(format!("{}:0", place.host()))
+            .insecure(place.is_open())
             .path_rules(rules.clone())
             .on_frame(move |frame| {
                 // Others may send to it too.
@@ -128,6 +131,7 @@ impl Load {
         let mut load = Self { collector, sources, threads, stop, arrivals };
         for camera in cameras {
             let mut builder = Source::builder(load.address())
+                .insecure(place.is_open())
                 .path_rules(rules.clone())
                 .controller(controllers, fallback)
                 .device(camera.spec())
@@ -135,7 +139,7 @@ impl Load {
             if let Some(blocks) = camera.blocks {
                 builder = builder.blocks(blocks);
             }
-            let source = builder.connect()?;
+            let source = place.at_sources(|| builder.connect())??;
             let (device, camera) = (source.device(&camera.name)?, camera.clone());
             let stop = load.stop.clone();
             load.threads.push(std::thread::spawn(move || camera.run(device, &stop)));

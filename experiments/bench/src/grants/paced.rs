@@ -5,6 +5,7 @@
 //! | granted | that of the link, which one source has alone, all as shipped and its controller a process of its own | its events, of which there always is one more: from the last frame of one that the collector handed out to the last of the next |
 //! | changing | the mean of two, by turns of 10 ms | a queue pair's, as `bench rate` measures it: WRITEs to another process |
 use super::load::{Camera, Load};
+use super::place::Place;
 use super::row::Row;
 use super::service::Controller;
 use crate::bound::Goal;
@@ -100,7 +101,8 @@ impl Case {
             ..Camera::new("alone", FRAME_BYTES)
         };
         let controllers = controller.address.to_string();
-        let load = Load::start(self.provider, &[camera], (&controllers, Fallback::Stop))?;
+        let load =
+            Load::start(Place::LOOPBACK, self.provider, &[camera], (&controllers, Fallback::Stop))?;
         // The time of the measurement: nothing else ends it.
         std::thread::sleep(time);
         let ended = load.end()?;

@@ -44,7 +44,9 @@ pub(super) struct Row {
     pub(super) full_capacity_ms: Option<f64>,
     pub(super) urgent_on_time: Option<f64>,
     pub(super) frames_lost: Option<u64>,
+    /// By the router, while a controller or a source is missed; and while all is as usual.
     pub(super) packets_dropped: Option<u64>,
+    pub(super) packets_dropped_between: Option<u64>,
     /// The most by which all windows in force together were beyond the link.
     pub(super) granted_over_bps: Option<u64>,
 }

@@ -7,13 +7,15 @@ use catchment_perf::ChildProcess;
 use catchment_session::io::{Address, ServerSecurity};
 use std::fs;
 use std::io::Read as _;
+use std::net::{IpAddr, Ipv4Addr};
 use std::process::{Command, Stdio};
 
 /// The process: says where it listens, and ends with its input.
-pub(crate) fn role(capacity_bps: u64) -> Result<()> {
-    let any: Address = "127.0.0.1:0".parse().map_err(|error| anyhow!("{error}"))?;
+pub(crate) fn role(host: IpAddr, capacity_bps: u64) -> Result<()> {
+    let any: Address = format!("{host}:0").parse().map_err(|error| anyhow!("{error}"))?;
     let settings = Settings::bottleneck(any, capacity_bps);
-    let service = Service::start(settings, &ServerSecurity::default())?;
+    let security = ServerSecurity { insecure: !host.is_loopback(), ..ServerSecurity::default() };
+    let service = Service::start(settings, &security)?;
     output::line(&service.local().to_string())?;
     std::io::stdin().read_to_end(&mut Vec::new())?;
     Ok(())
@@ -27,8 +29,13 @@ pub(super) struct Controller {
 
 impl Controller {
     pub(super) fn start(capacity_bps: u64) -> Result<Self> {
+        Self::start_at(Ipv4Addr::LOCALHOST.into(), capacity_bps)
+    }
+
+    pub(super) fn start_at(host: IpAddr, capacity_bps: u64) -> Result<Self> {
         let mut command = Command::new(std::env::current_exe()?);
-        command.args(["control-role", &capacity_bps.to_string()]).stdin(Stdio::piped());
+        command.args(["control-role", &host.to_string(), &capacity_bps.to_string()]);
+        command.stdin(Stdio::piped());
         let mut child = ChildProcess::start("the controller", &mut command)?;
         let at = child.wait_for(|_| true)?;
         let address = at.trim().parse().map_err(|error| anyhow!("address {at:?}: {error}"))?;

@@ -3,6 +3,7 @@
 //! The controller is a process of its own; sources and collector, as shipped, are in this one. Each source always has
 //! frames to send. A frame counts when the collector hands it out.
 use super::load::{Camera, Load};
+use super::place::Place;
 use super::row::Row;
 use super::service::Controller;
 use crate::stats::decimals;
@@ -80,7 +81,12 @@ impl Case {
     pub(super) fn measure(&self, time: Duration) -> Result<Row> {
         let controller = Controller::start(self.capacity_bps)?;
         let controllers = controller.address.to_string();
-        let load = Load::start(self.provider, &self.cameras(), (&controllers, Fallback::Stop))?;
+        let load = Load::start(
+            Place::LOOPBACK,
+            self.provider,
+            &self.cameras(),
+            (&controllers, Fallback::Stop),
+        )?;
         // The time of the measurement: nothing else ends it.
         std::thread::sleep(WARM_UP + time);
         let ended = load.end()?;
