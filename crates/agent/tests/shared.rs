@@ -167,25 +167,49 @@ fn in_the_mode_justitia_a_missed_target_lowers_what_may_be_sent() {
         let mut short = connections(&names, "good", 1).pop().unwrap();
         // What it may receive is nothing that it moves.
         (0..32).for_each(|n| short.0.post_recv(n, &[]));
-        let write = |(a, b): &mut (Side, Side), bytes| {
-            let sges = [a.sge(0, bytes)];
-            a.run_ok(SendOp::Write(b.remote(0)), &sges);
-        };
-        let decided = || {
-            let all = status(&names[0]).unwrap();
-            let of = |name| all.iter().find(|one| one.application == name).unwrap();
-            [of("bad").rate_bytes_per_s as u64, of("good").rate_bytes_per_s as u64]
-        };
         eventually("the rate", || {
             for _ in 0..50 {
                 write(&mut long, exchange_options().bytes);
                 write(&mut short, 8);
             }
-            decided() == [rate, 0]
+            rates(&names[0], ["bad", "good"]) == [rate, 0]
         });
         let seen = peer(&names);
         assert_eq!((seen.connections, seen.queue_pairs, seen.failed), (0, 1, 0));
     }
+}
+
+/// Of those who send long requests each has tokens as its weight says.
+#[test]
+fn in_the_mode_justitia_tokens_go_by_weights() {
+    const LINE: u64 = 1 << 32;
+    let rule = |name: &str, weight: u32| json!({"name": name, "weight": weight});
+    let members = json!({
+        "mode": "justitia", "justitia": {"line_bytes_per_s": LINE, "target_us": 100},
+        "applications": [rule("good", 3), rule("bad", 1)]
+    });
+    let (_agents, names) = two_agents_in(&members, ("weights", SHM), (20, 1));
+    let mut pairs = ["good", "bad"].map(|name| connections(&names, name, 1).pop().unwrap());
+    eventually("the rates", || {
+        for _ in 0..50 {
+            pairs.iter_mut().for_each(|pair| write(pair, exchange_options().bytes));
+        }
+        rates(&names[0], ["good", "bad"]) == [LINE / 4 * 3, LINE / 4]
+    });
+}
+
+fn write((a, b): &mut (Side, Side), bytes: usize) {
+    let sges = [a.sge(0, bytes)];
+    a.run_ok(SendOp::Write(b.remote(0)), &sges);
+}
+
+/// Returns what an agent has decided for applications, in bytes a second.
+fn rates(agent: &str, names: [&str; 2]) -> [u64; 2] {
+    let all = status(agent).unwrap();
+    names.map(|name| {
+        let of = all.iter().find(|one| one.application == name).unwrap();
+        of.rate_bytes_per_s as u64
+    })
 }
 
 /// S5.6, S5.22, RAW: completions come to the connection whose they are, each from a queue of its own. There is nothing to agree on

@@ -95,5 +95,7 @@ mod tests {
         let expected = Limits { chunk_bytes: 5000, window_bytes: 77, request_bytes: 99 };
         assert_eq!(limits(said), expected);
         assert_eq!(limits(r#", "chunk_bytes": 5000"#).window_bytes, 131_072);
+        let justitia = limits(r#", "mode": "justitia", "request_bytes": 99"#);
+        assert_eq!(justitia.request_bytes, 99, "a token counts requests too");
     }
 }
