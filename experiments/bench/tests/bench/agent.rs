@@ -76,9 +76,9 @@ fn rows_and_goals_are_there() {
     let judged = goals.iter().filter(|goal| goal["held"].is_boolean()).count();
     // Of WRITE and SEND, and of WRITE over a network: both depths from 64 KiB, the deep one at 64 bytes; and what a WRITE
     // takes longer over each. How long new rates take: on one host, and time and rounds of two changes on two, by either way of their rounds.
-    // Of crowds: four of each row of shares, three of connections, two of requests. RAW alone at both depths. Whether each row of
+    // Of crowds: four of each row of the agent's shares and two beside a rival's, three of connections, two of requests. RAW alone at both depths. Whether each row of
     // shared queue pairs stands still.
-    assert_eq!(judged, 16 + 17 + 2 + of("shared").len(), "{goals:?}");
+    assert_eq!(judged, 16 + 17 + 4 + 2 + of("shared").len(), "{goals:?}");
     assert!(
         goals.iter().filter(|goal| goal["held"].is_null()).all(|goal| goal["why_not"].is_string())
     );
