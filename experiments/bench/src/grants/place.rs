@@ -18,7 +18,7 @@ impl Place<'_> {
 
     /// Measures at the collector of a router, or on loopback where no router can be made.
     pub(super) fn behind_router<T: Send>(
-        measure: impl Fn(Place<'_>) -> Result<T> + Send + Sync,
+        measure: impl FnOnce(Place<'_>) -> Result<T> + Send,
     ) -> Result<T> {
         let router = LINE.join().inspect_err(|error| eprintln!("no router, so loopback: {error}"));
         let Ok(star) = router else { return measure(Self::LOOPBACK) };
