@@ -89,10 +89,10 @@ impl Pacer {
         }
     }
 
-    /// Sets another rate limit; earlier congestion is forgotten.
+    /// Sets another rate limit; what congestion took stays taken.
     pub(crate) fn configure(&mut self, config: PacingConfig) {
         self.config = config;
-        self.rate = RateControl::new(config.rate_bps.unwrap_or(config.line_rate_bps));
+        self.rate.set_limit(config.rate_bps.unwrap_or(config.line_rate_bps));
         self.bucket.restart();
         self.path_bucket.restart();
     }
@@ -160,7 +160,9 @@ impl Pacer {
     pub(crate) fn on_sent(&mut self, now_ns: u64, udp_bytes: usize) {
         self.sent_ns = Some(now_ns);
         if let Some(flow) = self.flow(now_ns) {
-            self.bucket.take(now_ns, self.wire_bytes(udp_bytes), flow);
+            let bytes = self.wire_bytes(udp_bytes);
+            self.bucket.take(now_ns, bytes, flow);
+            self.rate.on_sent(bytes);
         }
     }
 
