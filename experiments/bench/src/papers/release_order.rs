@@ -9,6 +9,7 @@ use crate::mechanism::{Mechanism, Provider};
 use crate::stats::percentile;
 use crate::times::{Constants, Law};
 use anyhow::{Context as _, Result, ensure};
+use std::collections::BTreeSet;
 
 /// Part of their time that the workers are busy if they never wait for a block.
 const LOAD: f64 = 0.9;
@@ -143,7 +144,10 @@ impl Setting {
         let expected: Vec<f64> = came.seeds.iter().map(expected).collect::<Result<_>>()?;
         let pairs = came.blocks_per_s.iter().zip(&expected);
         let by_expected = pairs.map(|(came, expected)| came / expected).collect();
+        // Of one process; others have the same ones.
+        let distinct = came.seeds.iter().collect::<BTreeSet<_>>().len() as u64;
         let rows = [
+            (("blocks", "1"), vec![(distinct * self.count) as f64]),
             (("blocks_per_s", "1/s"), came.blocks_per_s),
             (("expected_blocks_per_s", "1/s"), expected),
             (("by_expected", "1"), by_expected),
