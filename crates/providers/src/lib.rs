@@ -237,6 +237,11 @@ impl Offers {
             .push(WhyNot { provider: provider.to_owned(), reason: fit(reason, WHY_CHARS_MAX) });
     }
 
+    /// All of them, the preferred one first.
+    pub fn opened(&self) -> &[Opened] {
+        &self.opened
+    }
+
     /// As they stand in a Hello.
     pub fn list(&self) -> Vec<ProviderOffer> {
         self.opened.iter().map(|one| one.offer.clone()).collect()

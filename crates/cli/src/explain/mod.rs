@@ -9,7 +9,9 @@ use crate::output::{self, table};
 use anyhow::anyhow;
 use catchment::observe::SessionSnapshot;
 use catchment::session::io::Address;
-use catchment_doctor::explain::{Answer, Asking, ExplainError, Here, ProviderOffer, WhyNot};
+use catchment_doctor::explain::{
+    Answer, Asking, ExplainError, Here, Offered, ProviderOffer, WhyNot,
+};
 use serde::Serialize;
 use std::net::{IpAddr, ToSocketAddrs as _};
 
@@ -37,6 +39,7 @@ struct OfferJson {
     address: Option<String>,
     udp_port: Option<u16>,
     path_mtu: Option<u32>,
+    paces: bool,
 }
 
 pub(crate) fn run(args: &ExplainArgs) -> Result<(), Failure> {
@@ -112,7 +115,7 @@ fn is_packets(offer: &ProviderOffer) -> bool {
 }
 
 /// An offer in words: `mlx5_0, 10.0.0.2, UDP port 4791, path MTU 4096`.
-fn offer_text(offer: &ProviderOffer) -> String {
+fn offer_text(Offered { offer, paces }: &Offered) -> String {
     let mut parts: Vec<String> = offer.device.iter().cloned().collect();
     if is_packets(offer) {
         parts.push(offer.gid.ip().to_string());
@@ -123,6 +126,10 @@ fn offer_text(offer: &ProviderOffer) -> String {
     }
     if parts.is_empty() {
         parts.push("same host, network namespace and user only".to_owned());
+    }
+    if !paces {
+        let how = "queue pairs keep no rate: what is granted goes in parts of 128 KiB";
+        parts.push(how.to_owned());
     }
     parts.join(", ")
 }
@@ -136,7 +143,7 @@ fn text(
     if let Some(here) = here {
         lines.push(("route", route_text(here)));
         for offer in &here.offers {
-            lines.push((offer.name.as_str(), offer_text(offer)));
+            lines.push((offer.offer.name.as_str(), offer_text(offer)));
         }
         for why in &here.missing {
             lines.push((why.provider.as_str(), format!("not here: {}", why.reason)));
@@ -200,13 +207,14 @@ fn json(
 ) -> ExplainJson {
     let route = here.and_then(|here| here.route.as_ref().ok());
     let no_route = here.and_then(|here| here.route.as_ref().err());
-    let offer = |offer: &ProviderOffer| OfferJson {
+    let offer = |Offered { offer, paces }: &Offered| OfferJson {
         provider: offer.name.clone(),
         device: offer.device.clone(),
         gid: if is_packets(offer) { offer.gid.to_string() } else { offer.gid.redacted() },
         address: is_packets(offer).then(|| offer.gid.ip().to_string()),
         udp_port: offer.net.map(|net| net.udp_port),
         path_mtu: offer.net.map(|net| net.path_mtu),
+        paces: *paces,
     };
     let found = answer.and_then(|answer| answer.as_ref().ok());
     let error = answer.and_then(|answer| answer.as_ref().err());

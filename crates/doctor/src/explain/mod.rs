@@ -46,9 +46,19 @@ pub struct Here {
     /// The route, or why there is none.
     pub route: Result<Route, String>,
     /// What this side could use there, the preferred one first.
-    pub offers: Vec<ProviderOffer>,
+    pub offers: Vec<Offered>,
     /// What it could not, and why.
     pub missing: Vec<WhyNot>,
+}
+
+/// A provider that this side could use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Offered {
+    /// What a collector learns of it.
+    pub offer: ProviderOffer,
+    /// Its queue pairs keep a rate themselves. Elsewhere what a transmission controller grants is posted in parts of 128
+    /// KiB, each when its time has come.
+    pub paces: bool,
 }
 
 /// What a collector answered.
@@ -113,7 +123,11 @@ impl Asking {
         let route = route(remote);
         let local = route.as_ref().ok().map(|route| route.local);
         let offers = self.providers().for_source(Ends { local, peer: Some(remote) });
-        Here { route, offers: offers.list(), missing: offers.missing }
+        let offered = offers.opened().iter().map(|one| Offered {
+            offer: one.offer.clone(),
+            paces: one.context.caps().rate.is_some(),
+        });
+        Here { route, offers: offered.collect(), missing: offers.missing.clone() }
     }
 
     /// Asks the collector at `address`, tests the path that it chooses, and the next one when that
