@@ -3,19 +3,23 @@ use crate::admit::{Admitted, admit};
 use crate::config::Settings;
 use crate::grants::{Command, Handle, Names, Newcomer, Placed};
 use catchment_control::admission::DeviceSpec;
+use catchment_session::carried::carry;
 use catchment_session::io::{Arriving, Peer, Place, SecuredStream, StreamListener};
 use catchment_session::names::DeviceName;
 use catchment_session::registration::{
     Answer, LABEL, MESSAGE_BYTES_MAX, Register, Registered, Request, Secret,
 };
 use catchment_session::tls::Protection;
-use std::net::IpAddr;
-use std::sync::{Arc, RwLock};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
 
 /// Connections that are served at a time.
 const CONNECTIONS_MAX: usize = 256;
+/// Of these, sources whose datagrams come over a connection.
+const CARRIED_MAX: usize = 128;
 /// Time from connecting to the answer.
 pub(crate) const LIMIT: Duration = Duration::from_secs(5);
 
@@ -23,16 +27,20 @@ pub(crate) const LIMIT: Duration = Duration::from_secs(5);
 pub(crate) struct Context {
     pub(crate) grants: Handle,
     pub(crate) settings: Arc<RwLock<Settings>>,
+    /// Where the thread that grants takes datagrams.
+    pub(crate) datagrams: SocketAddr,
 }
 
 pub(crate) async fn accept_all(listener: StreamListener, context: Context) {
+    let carrying = Arc::new(Semaphore::new(CARRIED_MAX));
     let serve = |arriving: Arriving, place: Place| {
-        let context = context.clone();
+        let (context, carrying) = (context.clone(), carrying.clone());
         async move {
             let _place = place;
             let peer = arriving.peer().clone();
-            match tokio::time::timeout(LIMIT, serve(arriving, context)).await {
-                Ok(Ok(())) => {}
+            match tokio::time::timeout(LIMIT, serve(arriving, &context)).await {
+                Ok(Ok(None)) => {}
+                Ok(Ok(Some(stream))) => carry_all(stream, &context, carrying).await,
                 Ok(Err(reason)) => tracing::info!(%peer, %reason, "not registered"),
                 Err(_) => tracing::info!(%peer, limit = ?LIMIT, "nothing registered in time"),
             }
@@ -41,7 +49,8 @@ pub(crate) async fn accept_all(listener: StreamListener, context: Context) {
     listener.serve_each(CONNECTIONS_MAX, serve).await;
 }
 
-async fn serve(arriving: Arriving, context: Context) -> Result<(), String> {
+/// Answers a request; returns the connection if it goes on, with datagrams.
+async fn serve(arriving: Arriving, context: &Context) -> Result<Option<SecuredStream>, String> {
     let mut stream = arriving.secure(LABEL).await?;
     let request: Request = match stream.recv(MESSAGE_BYTES_MAX).await {
         Ok(request) => request,
@@ -52,20 +61,22 @@ async fn serve(arriving: Arriving, context: Context) -> Result<(), String> {
         }
     };
     let (answer, log) = match request {
-        Request::Status {} => (status(&context).await, Ok(())),
-        Request::Explain { device } => (explain(&context, device).await, Ok(())),
-        Request::Register(register) => match registered(&context, End::of(&stream), register).await
-        {
-            Ok(registered) => (Answer::Registered(registered), Ok(())),
-            Err(reason) => {
-                // A change of its configuration may help.
-                (Answer::Refused { reason: reason.clone(), transient: true }, Err(reason))
+        Request::Carry {} => return Ok(Some(stream)),
+        Request::Status {} => (status(context).await, Ok(())),
+        Request::Explain { device } => (explain(context, device).await, Ok(())),
+        Request::Register(register) => {
+            match registered(context, End::of(&stream), register).await {
+                Ok(registered) => (Answer::Registered(registered), Ok(())),
+                Err(reason) => {
+                    // A change of its configuration may help.
+                    (Answer::Refused { reason: reason.clone(), transient: true }, Err(reason))
+                }
             }
-        },
+        }
     };
     stream.send(&answer, MESSAGE_BYTES_MAX).await.map_err(|error| error.to_string())?;
     stream.close().await;
-    log
+    log.map(|()| None)
 }
 
 async fn status(context: &Context) -> Answer {
@@ -107,18 +118,20 @@ async fn registered(context: &Context, end: End, register: Register) -> Result<R
     };
     let (root, told_root) = root?;
     let (answer, place) = oneshot::channel();
-    let (classes, ranks, notes, told) = {
+    let (classes, ranks, notes, told, max_burst_ns) = {
         let settings = context.settings.read().unwrap_or_else(std::sync::PoisonError::into_inner);
         let from: IpAddr = from.ip().to_canonical();
         let admitted = admit(&settings, &register, from, certificate.as_deref())?;
-        let safe_rate_bps = settings.safe_rate_bps(admitted.path);
+        let safe_part_bps = settings.safe_part_bps(admitted.path);
+        let max_burst_ns = settings.max_burst_ns(admitted.path);
+        let chunk_bytes = settings.chunk_bytes(admitted.path);
         let Admitted { specs, classes, notes, .. } = admitted;
         let deadline_us = |spec: &DeviceSpec| {
             let class_ns = settings.classes[usize::from(spec.class.0)].deadline_ns;
             spec.deadline_ns.unwrap_or(class_ns) / 1000
         };
         let deadlines_us = specs.iter().map(deadline_us).collect();
-        let told = (settings.lease_ns, settings.chunk_bytes, safe_rate_bps, deadlines_us);
+        let told = (settings.lease_ns, chunk_bytes, safe_part_bps, deadlines_us);
         let ranks = specs.iter().map(|spec| spec.class.0).collect();
         let names = register.devices.iter().map(|device| device.name.to_string()).collect();
         let known = Names { devices: names, notes: notes.clone() };
@@ -127,15 +140,15 @@ async fn registered(context: &Context, end: End, register: Register) -> Result<R
         let newcomer = Newcomer { process, certificate, root, term, standby, specs, known };
         // While the lock is held: it is registered before other settings hold.
         context.grants.tell(Command::Register(Box::new(newcomer), answer));
-        (classes, ranks, notes, told)
+        (classes, ranks, notes, told, max_burst_ns)
     };
-    let Placed { number: source, term, is_safe, small_bps } =
+    let Placed { number: source, term, safe_parts, small_bps } =
         place.await.map_err(|_| "the controller ends".to_owned())??;
     // A source of an earlier version does not know the member.
     let small_bps =
         if small_bps.iter().all(|small_bps| *small_bps == 0) { Vec::new() } else { small_bps };
-    let (lease_ns, chunk_bytes, safe_rate_bps, deadlines_us) = told;
-    let safe_rate_bps = if is_safe { safe_rate_bps } else { 0 };
+    let (lease_ns, chunk_bytes, safe_part_bps, deadlines_us) = told;
+    let safe_rate_bps = u64::from(safe_parts) * safe_part_bps;
     let devices = classes.len();
     tracing::info!(source, %from, devices, software = %register.software.escape_debug(), "registered");
     let notes: Vec<String> = notes.into_iter().map(|(_, note)| note).collect();
@@ -151,6 +164,7 @@ async fn registered(context: &Context, end: End, register: Register) -> Result<R
         ranks,
         deadlines_us,
         small_bps,
+        max_burst_ns,
         notes,
     })
 }
@@ -165,4 +179,52 @@ fn root(stream: &SecuredStream) -> Result<([u8; 32], Option<Secret<32>>), String
             Ok((drawn.0, Some(drawn)))
         }
     }
+}
+
+/// Passes the datagrams of a source on, which come as messages.
+async fn carry_all(mut stream: SecuredStream, context: &Context, carrying: Arc<Semaphore>) {
+    let peer = stream.peer().clone();
+    let Ok(_place) = carrying.try_acquire_owned() else {
+        let reason = format!("{CARRIED_MAX} sources already use a connection instead of UDP");
+        let _ = stream.send(&Answer::Refused { reason, transient: true }, MESSAGE_BYTES_MAX).await;
+        return;
+    };
+    let socket = match socket_to(context.datagrams) {
+        Ok(socket) => socket,
+        Err(error) => {
+            let reason = format!("no socket for it: {error}");
+            let _ =
+                stream.send(&Answer::Refused { reason, transient: true }, MESSAGE_BYTES_MAX).await;
+            return;
+        }
+    };
+    if stream.send(&Answer::Carrying {}, MESSAGE_BYTES_MAX).await.is_err() {
+        return;
+    }
+    tracing::info!(%peer, "no datagrams pass: those of a source come over a connection");
+    let own = socket.local_addr().ok();
+    let carried = || context.grants.carried().lock().unwrap_or_else(PoisonError::into_inner);
+    carried().extend(own);
+    let ended = carry(stream, socket).await;
+    own.iter().for_each(|own| _ = carried().remove(own));
+    if let Err(error) = ended {
+        tracing::info!(%peer, %error, "a connection with datagrams is over");
+    }
+}
+
+/// Returns a socket of this host for datagrams to its own thread that grants.
+fn socket_to(to: SocketAddr) -> io::Result<UdpSocket> {
+    let to = match to {
+        SocketAddr::V4(to) if to.ip().is_unspecified() => (Ipv4Addr::LOCALHOST, to.port()).into(),
+        SocketAddr::V6(to) if to.ip().is_unspecified() => (Ipv6Addr::LOCALHOST, to.port()).into(),
+        to @ (SocketAddr::V4(_) | SocketAddr::V6(_)) => to,
+    };
+    let any: IpAddr = match to {
+        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let socket = UdpSocket::bind((any, 0))?;
+    socket.connect(to)?;
+    socket.set_nonblocking(true)?;
+    Ok(socket)
 }

@@ -166,7 +166,7 @@ impl Service {
         let (grants, commands) = Handle::new(
             eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(io::Error::from)?,
         );
-        let local = listener.local().clone();
+        let (local, datagrams) = (listener.local().clone(), socket.local_addr()?);
         let machine = Grants::new(&settings, term, socket, &grants, commands)
             .map_err(|error| StartError::Settings(error.to_string()))?;
         // Until the quarter of a second is there for which the term stands.
@@ -174,7 +174,7 @@ impl Service {
         let thread = std::thread::Builder::new()
             .name("catchment-grant".to_owned())
             .spawn(move || machine.run())?;
-        let context = Context { grants, settings: Arc::new(RwLock::new(settings)) };
+        let context = Context { grants, settings: Arc::new(RwLock::new(settings)), datagrams };
         runtime.spawn(accept_all(listener, context.clone()));
         let (thread, runtime) = (Some(thread), Some(runtime));
         let (security, stands_by) = (security.clone(), term == 0);

@@ -60,6 +60,9 @@ pub struct SourceStatus {
     pub source: u32,
     /// Where its last datagram was from.
     pub address: Option<String>,
+    /// Its datagrams are messages of a connection, as UDP does not pass.
+    #[serde(default)]
+    pub carried: bool,
     /// The name in its certificate.
     pub certificate: Option<String>,
     /// Its devices.
@@ -85,6 +88,9 @@ pub struct StreamStatus {
     pub source: u32,
     /// Where the source's last datagram was from.
     pub address: Option<String>,
+    /// Its datagrams are messages of a connection, as UDP does not pass.
+    #[serde(default)]
+    pub carried: bool,
     /// The name in the certificate of its source.
     pub certificate: Option<String>,
     /// The name of its device.

@@ -28,6 +28,8 @@ pub struct NewLink {
     pub sender: Sender,
     /// Bytes on the wire for each byte of payload.
     pub wire_factor: f64,
+    /// The queue pair keeps a rate that is set.
+    pub paces: bool,
     /// Requests are done inside of the post, and nobody announces that.
     pub is_immediate: bool,
 }

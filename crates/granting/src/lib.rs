@@ -25,6 +25,7 @@
 #![forbid(unsafe_code)]
 
 mod arrivals;
+mod carried;
 mod dropped;
 mod gate;
 mod machine;
@@ -56,6 +57,8 @@ pub enum Fallback {
     SafeRate,
     /// It sends nothing.
     Stop,
+    /// It sends as if there were no controller, also before it has ever reached one.
+    Free,
 }
 
 /// Which controller a source asks.

@@ -82,6 +82,10 @@ impl Wish {
         &self.addresses[self.at]
     }
 
+    pub(super) const fn security(&self) -> &ClientSecurity {
+        &self.security
+    }
+
     /// Returns a controller, by its place among those that stand in for each other.
     pub(super) fn address_of(&self, at: usize) -> &Address {
         &self.addresses[at]

@@ -17,12 +17,20 @@ pub enum Standing {
     SafeRate,
     /// Nobody answers: it sends nothing.
     Stopped,
+    /// Nobody answers: it sends without leave.
+    Free,
 }
 
 impl Standing {
     /// All of them.
-    pub const ALL: [Self; 5] =
-        [Self::Unregistered, Self::Granted, Self::Waiting, Self::SafeRate, Self::Stopped];
+    pub const ALL: [Self; 6] = [
+        Self::Unregistered,
+        Self::Granted,
+        Self::Waiting,
+        Self::SafeRate,
+        Self::Stopped,
+        Self::Free,
+    ];
 
     /// Returns its name, as in JSON.
     pub const fn name(self) -> &'static str {
@@ -32,6 +40,7 @@ impl Standing {
             Self::Waiting => "waiting",
             Self::SafeRate => "safe_rate",
             Self::Stopped => "stopped",
+            Self::Free => "free",
         }
     }
 }

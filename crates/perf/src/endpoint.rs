@@ -10,7 +10,7 @@ use crate::wait::{patience, wait_for};
 use catchment_verbs::wait::CqWatch;
 use catchment_verbs::{
     Access, Completion, Context, Cq, Endpoint as QpEndpoint, Mr, Payload, Pd, Qp, QpInit, QpState,
-    RecvWr, RemoteAddr, RtrAttr, RtsAttr, SendOp, SendWr, Sge, Watch,
+    RateLimit, RecvWr, RemoteAddr, RtrAttr, RtsAttr, SendOp, SendWr, Sge, Watch,
 };
 use std::sync::Arc;
 
@@ -147,7 +147,7 @@ impl Endpoint {
     /// Limits the rate of the queue pair, where one is asked for.
     pub(crate) fn limit(&mut self, rate_bps: Option<u64>) -> Result<(), PerfError> {
         match rate_bps {
-            Some(_) => self.qp.set_rate(rate_bps).map_err(PerfError::failed),
+            Some(_) => self.qp.set_rate(rate_bps.map(RateLimit::new)).map_err(PerfError::failed),
             None => Ok(()),
         }
     }

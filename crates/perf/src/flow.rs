@@ -4,7 +4,7 @@ use crate::endpoint::Connection;
 use crate::operation::Operation;
 use crate::plan::{Plan, Waiting};
 use crate::span::Strays;
-use catchment_verbs::{Payload, SendOp, SendWr};
+use catchment_verbs::{Payload, RateLimit, SendOp, SendWr};
 use std::hash::{BuildHasher as _, RandomState};
 use std::time::{Duration, Instant};
 
@@ -110,7 +110,7 @@ impl<'a> Flow<'a> {
         // Turns that were slept through are made up for: each has its time.
         self.turn = (at + Plan::RATE_TURN, !is_first);
         let rate_bps = if is_first { self.plan.rate_bps } else { Some(second_bps) };
-        self.end.qp.set_rate(rate_bps).map_err(PerfError::failed)
+        self.end.qp.set_rate(rate_bps.map(RateLimit::new)).map_err(PerfError::failed)
     }
 
     fn has_room(&self) -> bool {

@@ -3,7 +3,7 @@
 //! A queue pair with a limit executes no request while posting: requests are queued, and leave when
 //! the bucket opens, driven by a thread that polls the completion queue, or otherwise by the
 //! service thread, which sleeps until then. Without a limit, posting only reads its thread's flag.
-use catchment_verbs::{Flow, TokenBucket};
+use catchment_verbs::{Flow, RateLimit, TokenBucket};
 use std::time::{Duration, Instant};
 
 /// See the module.
@@ -16,17 +16,13 @@ pub(crate) struct Pace {
 
 impl Pace {
     /// Creates a pace with a full burst.
-    pub(crate) fn new(rate_bps: u64) -> Self {
-        Self {
-            flow: Flow::of_rate(rate_bps),
-            bucket: TokenBucket::default(),
-            origin: Instant::now(),
-        }
+    pub(crate) fn new(limit: RateLimit) -> Self {
+        Self { flow: Flow::new(limit), bucket: TokenBucket::default(), origin: Instant::now() }
     }
 
-    /// Changes the rate; what is owed stays owed.
-    pub(crate) fn set_rate(&mut self, rate_bps: u64) {
-        self.flow = Flow::of_rate(rate_bps);
+    /// Changes the limit; what is owed stays owed.
+    pub(crate) fn set_limit(&mut self, limit: RateLimit) {
+        self.flow = Flow::new(limit);
         self.bucket.restart();
     }
 

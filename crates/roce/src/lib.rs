@@ -16,7 +16,7 @@
 //!
 //! | | |
 //! |---|---|
-//! | inputs | [`Qp::handle`]: a packet, the end of a batch, a timeout; `post_*`, `modify_*`, [`Qp::set_rate_bps`] |
+//! | inputs | [`Qp::handle`]: a packet, the end of a batch, a timeout; `post_*`, `modify_*`, [`Qp::set_rate`] |
 //! | outputs | [`Qp::poll_transmit`], [`Qp::poll_completion`], [`Qp::next_timeout`]: all three after every input, until nothing is left |
 //! | time | nanoseconds from an origin of the driver's; never goes back; only `now_ns` arguments carry it |
 //! | memory | reached through [`Memory`] only, and only during a call |

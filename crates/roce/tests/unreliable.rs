@@ -5,6 +5,7 @@ use catchment_roce::{
     Arrival, Destination, Input, Payload, PostFailure, Psn, SendOp, SendWr, Service, TransmitBatch,
     WcOpcode,
 };
+use catchment_verbs_types::RateLimit;
 
 #[test]
 fn uc_delivers_messages_that_arrive_whole_and_drops_the_others() {
@@ -122,7 +123,7 @@ fn marked_packets_slow_the_sender_down() {
 #[test]
 fn a_paced_queue_pair_says_when_it_goes_on() {
     let mut pair = Setup::service(Service::Rc).pair();
-    pair[A].qp_mut().set_rate_bps(Some(80_000_000));
+    pair[A].qp_mut().set_rate(Some(RateLimit::new(80_000_000)));
     pair[A].post(1, SendOp::Write(remote(0)), &[sge(0, 1 << 20)]);
     pair.run();
     assert_eq!(pair[A].succeeded(), [1]);
@@ -137,7 +138,7 @@ fn a_paced_queue_pair_says_when_it_goes_on() {
 fn who_waits_for_the_pacer_is_woken_once() {
     for service in [Service::Rc, Service::Uc] {
         let mut node = Setup::service(service).end(A);
-        node.qp_mut().set_rate_bps(Some(80_000_000));
+        node.qp_mut().set_rate(Some(RateLimit::new(80_000_000)));
         node.post(1, SendOp::Write(remote(0)), &[sge(0, 1 << 20)]);
         let mut batch = TransmitBatch::new(1000);
         let burst = node.transmit(0, &mut batch).len();
@@ -150,5 +151,24 @@ fn who_waits_for_the_pacer_is_woken_once() {
         assert!(node.qp().next_timeout().is_none_or(|next| next > opens_ns));
         assert_eq!(node.transmit(opens_ns, &mut batch).len(), 1);
         assert!(node.qp().next_timeout().is_some_and(|next| next > opens_ns));
+    }
+}
+
+/// What a driver sends at once that gets no processor for 30 ms waits in the queue of a slower link, so a limit may
+/// bound it: by default it is all that was missed.
+#[test]
+fn a_late_driver_sends_no_more_at_once_than_the_limit_says() {
+    let limit = RateLimit::new(80_000_000);
+    for (limit, most) in [(limit, 300_000), (limit.with_max_burst(16 << 10), 16 << 10)] {
+        let mut node = Setup::service(Service::Uc).end(A);
+        node.qp_mut().set_rate(Some(limit));
+        node.post(1, SendOp::Write(remote(0)), &[sge(0, 1 << 20)]);
+        let mut batch = TransmitBatch::new(1000);
+        node.transmit(0, &mut batch);
+        let bytes = |packets: usize| packets as u64 * (256 + 28 + 4 + 46);
+        let now_ns = node.qp().next_timeout().unwrap() + 30_000_000;
+        node.handle(now_ns, Input::Timeout);
+        let sent = bytes(node.transmit(now_ns, &mut batch).len());
+        assert!((most..most + 2 * bytes(1)).contains(&sent), "{limit:?}: {sent} bytes");
     }
 }

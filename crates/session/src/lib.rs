@@ -32,6 +32,7 @@
 #![forbid(unsafe_code)]
 
 pub mod backoff;
+pub mod carried;
 #[cfg(feature = "certificates")]
 pub mod cert;
 pub mod check;

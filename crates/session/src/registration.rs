@@ -40,6 +40,8 @@ pub enum Request {
         /// Its name.
         device: DeviceName,
     },
+    /// That datagrams come and go as messages of this connection from now on ([`carried`](crate::carried)).
+    Carry {},
 }
 
 /// A source, and what it has.
@@ -100,6 +102,8 @@ pub enum Answer {
         /// A list.
         streams: serde_json::Value,
     },
+    /// Datagrams follow, as messages.
+    Carrying {},
 }
 
 /// What a source has to know.
@@ -128,6 +132,11 @@ pub struct Registered {
     /// By device: bits a second of frames of 64 KiB or less that leave without asking; empty if no device has any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub small_bps: Vec<u64>,
+    /// What is granted and was not sent in time may leave at once as far as the rate gives it in this time: half of what
+    /// the shortest queue of the path takes. `None` where no link of the path states its queue; one of an earlier
+    /// version refuses the member.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_burst_ns: Option<u64>,
     /// What is not as it was claimed, for its user.
     pub notes: Vec<String>,
 }
@@ -287,9 +296,10 @@ pub async fn ask(
                 let reason = printable(&reason, REASON_CHARS);
                 Err(RegisterError::Refused { address: address.clone(), reason, transient })
             }
-            answer @ (Answer::Registered(_) | Answer::Status { .. } | Answer::Explained { .. }) => {
-                Ok((answer, stream, began.elapsed()))
-            }
+            answer @ (Answer::Registered(_)
+            | Answer::Status { .. }
+            | Answer::Explained { .. }
+            | Answer::Carrying {}) => Ok((answer, stream, began.elapsed())),
         }
     };
     let timeout = || RegisterError::Timeout { address: address.clone(), limit };
@@ -331,7 +341,10 @@ pub async fn register(
                 round_trip.min(stream.round_trip().max(Duration::from_micros(50))),
             ))
         }
-        Answer::Status { .. } | Answer::Explained { .. } | Answer::Refused { .. } => Err(wrong()),
+        Answer::Status { .. }
+        | Answer::Explained { .. }
+        | Answer::Carrying {}
+        | Answer::Refused { .. } => Err(wrong()),
     }
 }
 

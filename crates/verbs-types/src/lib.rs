@@ -30,7 +30,7 @@ pub use completion::{Completion, Failure, Success, WcOpcode, WcStatus};
 pub use endpoint::{Endpoint, EndpointParseError, Gid, GidParseError, NetEnd, PacketKey};
 pub use error::{ModifyError, PostError, PostFailure};
 pub use limits::{Limits, MAX_24_BITS, QpCapacity};
-pub use rate::{Delivery, Flow, RateError, RateRange, TokenBucket};
+pub use rate::{Delivery, Flow, RateError, RateLimit, RateRange, TokenBucket};
 pub use service::{Destination, GRH_BYTES, MAX_QKEY, PortAddr, Service, Services, source_gid};
 pub use state::{QpState, QpTransition, RtrAttr, RtsAttr};
 pub use work::{Payload, RecvWr, RemoteAddr, SendOp, SendWr, Sge};

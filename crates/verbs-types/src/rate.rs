@@ -45,6 +45,29 @@ impl RateRange {
     }
 }
 
+/// A limit that `Qp::set_rate` sets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RateLimit {
+    /// Bits a second, headers included.
+    pub rate_bps: u64,
+    /// The most bytes that leave at once, whatever was missed; at least a packet leaves. `None` lets a late thread catch
+    /// up as [`Flow::new`] says. For a rate that was granted: what leaves at once waits in the queue of a slower link.
+    pub max_burst_bytes: Option<u64>,
+}
+
+impl RateLimit {
+    /// Returns a limit of which a late thread may catch up what it has missed.
+    pub const fn new(rate_bps: u64) -> Self {
+        Self { rate_bps, max_burst_bytes: None }
+    }
+
+    /// Returns the same limit, of which so many bytes leave at once at most.
+    #[must_use]
+    pub const fn with_max_burst(self, bytes: u64) -> Self {
+        Self { max_burst_bytes: Some(bytes), ..self }
+    }
+}
+
 /// What became of the packets that a queue pair has sent since it was made, in bytes of payload; a packet that is not
 /// full may count as a full one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -121,15 +144,17 @@ pub struct Flow {
 }
 
 impl Flow {
-    /// Returns the flow of a rate limit that an application sets: after a pause at most 64 KiB
-    /// leave at once, or the bytes of a millisecond at this rate; from a queue that was not empty,
-    /// at most the bytes of 50 milliseconds.
-    pub fn of_rate(rate_bps: u64) -> Self {
+    /// Returns the flow of a rate limit: after a pause at most 64 KiB leave at once, or the bytes of
+    /// a millisecond at this rate; from a queue that was not empty, at most the bytes of 50
+    /// milliseconds; and never more than the limit's own bound.
+    pub fn new(limit: RateLimit) -> Self {
+        let RateLimit { rate_bps, max_burst_bytes } = limit;
         let bytes_per_ms = rate_bps / 8 / 1000;
+        let most = max_burst_bytes.unwrap_or(u64::MAX).max(1);
         Self {
             rate_bps,
-            burst_bytes: (bytes_per_ms * BURST_MS).max(MIN_BURST_BYTES),
-            backlog_bytes: (bytes_per_ms * BACKLOG_MS).max(MIN_BURST_BYTES),
+            burst_bytes: (bytes_per_ms * BURST_MS).max(MIN_BURST_BYTES).min(most),
+            backlog_bytes: (bytes_per_ms * BACKLOG_MS).max(MIN_BURST_BYTES).min(most),
         }
     }
 }
@@ -264,7 +289,7 @@ mod tests {
     fn a_late_thread_costs_a_queue_that_is_never_empty_nothing() {
         for rate_bps in [1_000_000, 1_000_000_000, 100_000_000_000] {
             for late_ns in [60_000, 1_000_000, 40_000_000] {
-                let sent = sent_by_a_late_thread(Flow::of_rate(rate_bps), late_ns);
+                let sent = sent_by_a_late_thread(Flow::new(RateLimit::new(rate_bps)), late_ns);
                 let (want, last) =
                     (rate_bps / 8, rate_bps / 8 * (late_ns + 12_000_000) / 1_000_000_000);
                 assert!(
@@ -273,7 +298,7 @@ mod tests {
                 );
             }
         }
-        let sent = sent_by_a_late_thread(Flow::of_rate(1_000_000_000), 100_000_000);
+        let sent = sent_by_a_late_thread(Flow::new(RateLimit::new(1_000_000_000)), 100_000_000);
         assert!(sent < 80_000_000, "50 of each 100 ms: {sent}");
     }
 
@@ -288,7 +313,7 @@ mod tests {
 
     #[test]
     fn a_pause_and_another_rate_give_a_burst_and_no_more() {
-        let flow = Flow::of_rate(8_000_000_000);
+        let flow = Flow::new(RateLimit::new(8_000_000_000));
         let mut bucket = TokenBucket::default();
         assert_eq!(at_once(&mut bucket, 7, flow), 1_000_000, "fresh");
         bucket.resume();
@@ -298,13 +323,43 @@ mod tests {
         assert_eq!(at_once(&mut bucket, 2_000_000_007, flow), 50_000_000, "backlog");
         bucket.restart();
         assert_eq!(at_once(&mut bucket, 3_000_000_007, flow), 1_000_000, "new rate");
-        assert!(bucket.opens_ns(Flow::of_rate(8_000_000)) <= 3_000_000_008, "nothing fast is owed");
+        assert!(
+            bucket.opens_ns(Flow::new(RateLimit::new(8_000_000))) <= 3_000_000_008,
+            "nothing fast is owed"
+        );
     }
 
     #[test]
     fn a_fast_rate_may_catch_up_a_millisecond_and_a_slow_one_a_batch() {
-        assert_eq!(Flow::of_rate(1_000_000).burst_bytes, 64 << 10);
-        assert_eq!(Flow::of_rate(8_000_000_000).burst_bytes, 1_000_000);
+        assert_eq!(Flow::new(RateLimit::new(1_000_000)).burst_bytes, 64 << 10);
+        assert_eq!(Flow::new(RateLimit::new(8_000_000_000)).burst_bytes, 1_000_000);
+    }
+
+    /// Whatever a late thread has missed, and whatever the rate was before: what leaves at once fits the queue that the
+    /// bound was made for. The last packet may begin with a single bit left.
+    #[test]
+    fn a_bound_holds_for_a_backlog_too_and_a_packet_always_leaves() {
+        for rate_bps in [1_000_000, 500_000_000, 10_000_000_000] {
+            for bound in [0, 1, 4096, 64 << 10] {
+                let flow = Flow::new(RateLimit::new(rate_bps).with_max_burst(bound));
+                let mut bucket = TokenBucket::default();
+                for second in 1..5 {
+                    let sent = at_once(&mut bucket, second * 1_000_000_000, flow);
+                    let whole = bound.max(1).div_ceil(1000) * 1000;
+                    assert_eq!(sent, whole, "{rate_bps} bit/s, at most {bound}");
+                    match second {
+                        1 => bucket.resume(),
+                        2 => bucket.restart(),
+                        _ => {}
+                    }
+                }
+            }
+        }
+        let late = sent_by_a_late_thread(
+            Flow::new(RateLimit::new(400_000_000).with_max_burst(64 << 10)),
+            1_000_000,
+        );
+        assert!(late + 1500 >= 50_000_000, "1.3 ms may be caught up on: {late}");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 use crate::mem::{Region, RegionOptions};
 use crate::{
     Access, Caps, Completion, CqError, Delivery, DeviceInfo, Endpoint, Gid, Limits, ModifyError,
-    NetEnd, PortAddr, PostError, QpCapacity, QpState, QpTransition, RateError, RecvWr,
+    NetEnd, PortAddr, PostError, QpCapacity, QpState, QpTransition, RateError, RateLimit, RecvWr,
     RemoteMapError, RemoteWindow, RtrAttr, RtsAttr, SendWr, Service, VerbsError, Watch,
 };
 use std::io;
@@ -295,8 +295,10 @@ pub trait Qp: Send {
     /// # Errors
     /// As for [`Qp::post_send`].
     fn post_recv(&mut self, requests: &[RecvWr<'_>]) -> Result<(), PostError>;
-    /// Limits the rate at which the queue pair sends, in bits a second; `None` removes the limit.
+    /// Limits the rate at which the queue pair sends; `None` removes the limit.
     /// Possible in any state; the limit holds through all state changes, until the next call.
+    /// [`RateLimit::max_burst_bytes`] holds where this host's processor keeps the limit; an adapter has a bound of its
+    /// own.
     ///
     /// SENDs and WRITEs count, with the headers of their packets where there are packets
     /// ([`Caps::rate`]). Requests beyond the rate stay in the send queue and complete later; no
@@ -305,7 +307,7 @@ pub trait Qp: Send {
     /// # Errors
     /// [`RateError::Unsupported`] without [`Caps::rate`], [`RateError::OutOfRange`] beyond it,
     /// [`RateError::Device`] when the device refuses. The limit is then unchanged.
-    fn set_rate(&mut self, rate_bps: Option<u64>) -> Result<(), RateError>;
+    fn set_rate(&mut self, limit: Option<RateLimit>) -> Result<(), RateError>;
     /// Returns what became of its packets; `None` where the provider loses none, or does not see it.
     fn delivery(&self) -> Option<Delivery> {
         None

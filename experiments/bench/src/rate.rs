@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use catchment_perf::{Amount, Bandwidth, ChildProcess, Control, LocalDevice, Plan, Waiting};
 use catchment_provider_roce::{RoceOptions, RoceProvider};
 use catchment_provider_shm::ShmProvider;
-use catchment_verbs::{Context, Flow, Provider};
+use catchment_verbs::{Context, Flow, Provider, RateLimit};
 use serde::Serialize;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::process::{Command, Stdio};
@@ -202,7 +202,7 @@ impl Pair {
     /// Sends once the burst is over that a fresh limit allows.
     fn send(&mut self, rates: [Option<u64>; 2], size: Size, amount: Amount) -> Result<Bandwidth> {
         let [rate_bps, second_rate_bps] = rates;
-        let burst_bytes = |bps: u64| Flow::of_rate(bps).burst_bytes;
+        let burst_bytes = |bps: u64| Flow::new(RateLimit::new(bps)).burst_bytes;
         let burst_bytes = rates.into_iter().flatten().map(burst_bytes).max().unwrap_or(0);
         let plan = Plan {
             warm_up: Amount::Iterations(burst_bytes / size.bytes + 4),

@@ -4,7 +4,7 @@
 //! that would take hours.
 use crate::{Bench, Options, Side, connect, pattern, sleep_for, wait_some};
 use catchment_verbs::{
-    Completion, Payload, QpTransition, RateError, RateRange, SendOp, SendWr, WcOpcode,
+    Completion, Payload, QpTransition, RateError, RateLimit, RateRange, SendOp, SendWr, WcOpcode,
 };
 
 const PIECE: usize = 32 << 10;
@@ -45,7 +45,7 @@ fn assert_in_order(done: &[Completion]) {
 pub fn a_limited_queue_pair_moves_every_byte_in_order(bench: &Bench) {
     let (mut a, b) = bench.pair();
     let Some(rate) = brisk(bench) else { return };
-    a.qp.set_rate(Some(rate)).unwrap();
+    a.qp.set_rate(Some(RateLimit::new(rate))).unwrap();
     for round in 0..2 {
         let data = pattern(round, ALL);
         a.put(0, &data);
@@ -64,7 +64,7 @@ pub fn a_limited_queue_pair_moves_every_byte_in_order(bench: &Bench) {
 pub fn a_limited_queue_pair_sends_messages(bench: &Bench) {
     let (mut a, mut b) = bench.pair();
     let Some(rate) = brisk(bench) else { return };
-    a.qp.set_rate(Some(rate)).unwrap();
+    a.qp.set_rate(Some(RateLimit::new(rate))).unwrap();
     let data = pattern(3, ALL);
     a.put(0, &data);
     for piece in 0..PIECES {
@@ -87,7 +87,7 @@ pub fn a_limited_queue_pair_sends_messages(bench: &Bench) {
 pub fn a_limit_can_be_taken_away_while_requests_wait(bench: &Bench) {
     let (mut a, b) = bench.pair();
     let Some(range) = range(bench) else { return };
-    a.qp.set_rate(Some(range.min_bps)).unwrap();
+    a.qp.set_rate(Some(RateLimit::new(range.min_bps))).unwrap();
     assert_limited(&mut a, &b, range);
 }
 
@@ -96,7 +96,7 @@ pub fn a_limit_outlives_a_reset(bench: &Bench) {
     let options = Options::default();
     let (mut a, mut b) = bench.pair();
     let Some(range) = range(bench) else { return };
-    a.qp.set_rate(Some(range.min_bps)).unwrap();
+    a.qp.set_rate(Some(RateLimit::new(range.min_bps))).unwrap();
     for side in [&mut a, &mut b] {
         side.qp.modify(QpTransition::ToReset).unwrap();
     }
@@ -129,12 +129,12 @@ fn assert_limited(a: &mut Side, b: &Side, range: RateRange) {
 pub fn rates_that_cannot_be_kept_are_refused(bench: &Bench) {
     let mut a = bench.side(&Options::default());
     let Some(range) = a.context.caps().rate else {
-        let refused = a.qp.set_rate(Some(1_000_000));
+        let refused = a.qp.set_rate(Some(RateLimit::new(1_000_000)));
         assert!(matches!(refused, Err(RateError::Unsupported(_))), "{refused:?}");
         return;
     };
     for rate in [range.min_bps, range.max_bps] {
-        assert_eq!(a.qp.set_rate(Some(rate)), Ok(()));
+        assert_eq!(a.qp.set_rate(Some(RateLimit::new(rate))), Ok(()));
     }
     for asked in [0, range.min_bps - 1, range.max_bps + 1] {
         let refused = RateError::OutOfRange {
@@ -142,7 +142,7 @@ pub fn rates_that_cannot_be_kept_are_refused(bench: &Bench) {
             min_bps: range.min_bps,
             max_bps: range.max_bps,
         };
-        assert_eq!(a.qp.set_rate(Some(asked)), Err(refused));
+        assert_eq!(a.qp.set_rate(Some(RateLimit::new(asked))), Err(refused));
     }
     assert_eq!(a.qp.set_rate(None), Ok(()));
 }

@@ -8,7 +8,8 @@ use catchment_verbs::sync::Mutex;
 use catchment_verbs::{
     Access, Ah, AsyncEvent, Caps, Completion, CompletionChannel, Context, Cq, CqError, Delivery,
     Endpoint, Gid, ModifyError, Mr, NetEnd, Pd, PortAddr, PostError, Qp, QpInit, QpState,
-    QpTransition, RateError, RecvWr, RemoteMapError, RemoteWindow, SendWr, VerbsError, Watch,
+    QpTransition, RateError, RateLimit, RecvWr, RemoteMapError, RemoteWindow, SendWr, VerbsError,
+    Watch,
 };
 use std::any::Any;
 use std::io;
@@ -227,7 +228,7 @@ impl Qp for Counted<Box<dyn Qp>> {
     forward! { mut self.inner;
         fn post_send(requests: &[SendWr<'_>]) -> Result<(), PostError>;
         fn post_recv(requests: &[RecvWr<'_>]) -> Result<(), PostError>;
-        fn set_rate(rate_bps: Option<u64>) -> Result<(), RateError>;
+        fn set_rate(limit: Option<RateLimit>) -> Result<(), RateError>;
     }
 
     fn modify(&mut self, transition: QpTransition) -> Result<(), ModifyError> {

@@ -6,7 +6,7 @@ use crate::forward::forward;
 use catchment_verbs::sync::Mutex;
 use catchment_verbs::{
     Delivery, Endpoint, ModifyError, Payload, PostError, Qp, QpState, QpTransition, RateError,
-    RecvWr, RemoteMapError, RemoteWindow, SendOp, SendWr, Watch,
+    RateLimit, RecvWr, RemoteMapError, RemoteWindow, SendOp, SendWr, Watch,
 };
 use std::sync::Arc;
 
@@ -146,7 +146,7 @@ impl Qp for TracedQp {
 
     forward! { mut self.qp;
         fn modify(transition: QpTransition) -> Result<(), ModifyError>;
-        fn set_rate(rate_bps: Option<u64>) -> Result<(), RateError>;
+        fn set_rate(limit: Option<RateLimit>) -> Result<(), RateError>;
     }
 
     fn post_send(&mut self, requests: &[SendWr<'_>]) -> Result<(), PostError> {

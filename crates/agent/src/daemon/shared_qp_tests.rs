@@ -11,7 +11,7 @@ use crate::scheduler::Scheduler;
 use catchment_verbs::sync::Mutex;
 use catchment_verbs::{
     Endpoint, ModifyError, Payload, PostError, PostFailure, Qp, QpState, QpTransition, RateError,
-    RecvWr, RemoteAddr, SendOp, SendWr, Service, Sge,
+    RateLimit, RecvWr, RemoteAddr, SendOp, SendWr, Service, Sge,
 };
 use proptest::prelude::*;
 use std::collections::VecDeque;
@@ -74,7 +74,7 @@ impl Qp for Device {
         Ok(())
     }
 
-    fn set_rate(&mut self, _: Option<u64>) -> Result<(), RateError> {
+    fn set_rate(&mut self, _: Option<RateLimit>) -> Result<(), RateError> {
         Ok(())
     }
 }

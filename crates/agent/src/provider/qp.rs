@@ -9,7 +9,7 @@ use catchment_verbs::provider::{RecentHandle, check_rate, check_transition, post
 use catchment_verbs::wait::{Backoff, BackoffPolicy};
 use catchment_verbs::{
     Endpoint, ModifyError, Payload, PostError, PostFailure, Qp, QpState, QpTransition, RateError,
-    RecvWr, SendWr, Service,
+    RateLimit, RecvWr, SendWr, Service,
 };
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -224,7 +224,7 @@ impl Qp for AgentQp {
         posted
     }
 
-    fn set_rate(&mut self, rate_bps: Option<u64>) -> Result<(), RateError> {
-        check_rate(&self.pd.link().caps, "an agent's device", rate_bps)
+    fn set_rate(&mut self, limit: Option<RateLimit>) -> Result<(), RateError> {
+        check_rate(&self.pd.link().caps, "an agent's device", limit)
     }
 }

@@ -34,7 +34,7 @@ pub struct Prepared {
     max_message_bytes: u64,
     max_inline_bytes: u32,
     /// Bytes that a packet counts besides its payload, where the rate can be limited.
-    overhead_bytes: u32,
+    overhead_bytes: Option<u32>,
     /// Where completions are announced, if requests take time.
     channel: Option<Arc<dyn CompletionChannel>>,
 }
@@ -120,7 +120,7 @@ impl Prepared {
             max_send_wr,
             max_message_bytes: caps.max_message_bytes,
             max_inline_bytes,
-            overhead_bytes: caps.rate.map_or(0, |rate| rate.packet_overhead_bytes),
+            overhead_bytes: caps.rate.map(|rate| rate.packet_overhead_bytes),
             channel,
         })
     }
@@ -170,7 +170,8 @@ impl Prepared {
         let quota = sending.quota as usize;
         let completions =
             self.channel.take().map(|channel| Completions { cq: self.cq.clone(), channel });
-        let wire_factor = self.wire_factor(target.path_mtu);
+        let (wire_factor, paces) =
+            (self.wire_factor(target.path_mtu), self.overhead_bytes.is_some());
         let gate = options.granting.as_ref().map(|granting| granting.gate(ring.layout.blocks()));
         // What is filled in place cannot be held.
         let sender = if options.in_place && self.direct && gate.is_none() {
@@ -189,7 +190,7 @@ impl Prepared {
         if let (Some(granting), Some(gate)) = (&options.granting, &gate) {
             let (gate, sender) = (gate.clone(), sender.clone());
             let is_immediate = completions.is_none();
-            granting.add(NewLink { gate, sender, wire_factor, is_immediate });
+            granting.add(NewLink { gate, sender, wire_factor, paces, is_immediate });
         }
         let channel = completions.as_ref().map(|c| Arc::clone(&c.channel));
         let link = Arc::new(Link::new(sender, quota, options.checksum, channel, gate));
@@ -202,7 +203,7 @@ impl Prepared {
     /// Returns how many bytes the rate of the queue pair counts for each byte of payload.
     fn wire_factor(&self, path_mtu: Option<u32>) -> f64 {
         let mtu = f64::from(path_mtu.unwrap_or(4096));
-        1.0 + f64::from(self.overhead_bytes) / mtu
+        1.0 + f64::from(self.overhead_bytes.unwrap_or(0)) / mtu
     }
 
     fn copying(

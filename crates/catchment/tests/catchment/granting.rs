@@ -5,6 +5,7 @@ use catchment::source::{Device, DeviceSpec, Fallback, Source, Standing};
 use catchment_controller::Service;
 use catchment_controller::config::Settings;
 use catchment_netns::wait_until;
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -223,4 +224,45 @@ fn one_controller_under_two_addresses_is_not_taken_for_two() {
     assert_eq!(service.status().unwrap().sources.len(), 1);
     source.close(PATIENCE).unwrap();
     assert_eq!(collector.stop().totals.frames_lost, 0);
+}
+
+/// A relay of connections, so that no datagram reaches what listens behind it.
+fn without_datagrams(to: String) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    std::thread::spawn(move || {
+        for near in listener.incoming() {
+            let (Ok(near), Ok(far)) = (near, TcpStream::connect(&to)) else { return };
+            let ways = [(near.try_clone(), far.try_clone()), (Ok(far), Ok(near))];
+            for (from, to) in ways {
+                let (mut from, mut to) = (from.unwrap(), to.unwrap());
+                std::thread::spawn(move || {
+                    let _ = std::io::copy(&mut from, &mut to);
+                    let _ = to.shutdown(Shutdown::Write);
+                });
+            }
+        }
+    });
+    address
+}
+
+#[test]
+fn grants_come_over_a_connection_where_no_datagram_passes() {
+    let (service, (_log, collector)) = (controller(), logged());
+    let controller = without_datagrams(service.local().to_string());
+    let source = source_of(&collector.local_addr().to_string(), &controller, &Told::default());
+    let mut device = source.device("calm").unwrap();
+    for byte in 0..3 {
+        device.frame(BYTES).unwrap().send_bytes(&vec![byte; BYTES]).unwrap();
+    }
+    let handle = service.handle();
+    let carried = || {
+        let streams = handle.explain("calm".parse().unwrap()).unwrap_or_default();
+        streams.first().is_some_and(|stream| stream.carried)
+    };
+    wait_until("its messages go over a connection", carried);
+    wait_until("it is granted", || source.standing() == Some(Standing::Granted));
+    let report = source.close(PATIENCE).unwrap();
+    assert_eq!(report.totals.frames_delivered, 3, "{report:?}");
+    assert!(handle.status().unwrap().sources.iter().all(|source| source.carried));
 }

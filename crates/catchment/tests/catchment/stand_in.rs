@@ -6,7 +6,8 @@ use catchment_verbs::mem::Region;
 use catchment_verbs::{
     Access, Ah, AsyncEvent, Caps, CompletionChannel, Context, Cq, Delivery, Endpoint, Gid,
     ModifyError, Mr, NetEnd, Pd, PortAddr, PostError, Provider, ProviderInfo, Qp, QpInit, QpState,
-    QpTransition, RateError, RecvWr, RemoteMapError, RemoteWindow, SendWr, VerbsError, Watch,
+    QpTransition, RateError, RateLimit, RecvWr, RemoteMapError, RemoteWindow, SendWr, VerbsError,
+    Watch,
 };
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -191,8 +192,8 @@ impl Qp for StandInQp {
         self.inner.post_recv(requests)
     }
 
-    fn set_rate(&mut self, rate_bps: Option<u64>) -> Result<(), RateError> {
-        self.inner.set_rate(rate_bps)
+    fn set_rate(&mut self, limit: Option<RateLimit>) -> Result<(), RateError> {
+        self.inner.set_rate(limit)
     }
 
     fn delivery(&self) -> Option<Delivery> {

@@ -1,7 +1,7 @@
 //! Arguments of `catchment control`.
 use super::{PageArgs, Security};
 use catchment::session::io::Address;
-use catchment_controller::config::parse_rate;
+use catchment_controller::config::{parse_queue, parse_rate};
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
 
@@ -28,6 +28,10 @@ pub(crate) struct ControlArgs {
     /// What the one link carries that all sources share, such as 20Gbit or 500Mbit: payload, without headers
     #[arg(long, value_name = "RATE", value_parser = parse_rate, conflicts_with = "config")]
     pub(crate) bottleneck: Option<u64>,
+    /// What waits before that link at most, such as 1MiB: sources send no more at once, where they were late, than half of it
+    /// takes [default: what goes in 1 ms, or 64 KiB]
+    #[arg(long, value_name = "BYTES", value_parser = parse_queue, requires = "bottleneck")]
+    pub(crate) queue: Option<u64>,
     /// File with links, paths, classes, and who may do what (TOML)
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,

@@ -35,6 +35,8 @@ pub(crate) enum FallbackArg {
     SafeRate,
     /// Send nothing
     Stop,
+    /// Send as if there were none, also before one was ever reached
+    Free,
 }
 
 impl From<FallbackArg> for Fallback {
@@ -42,6 +44,7 @@ impl From<FallbackArg> for Fallback {
         match fallback {
             FallbackArg::SafeRate => Self::SafeRate,
             FallbackArg::Stop => Self::Stop,
+            FallbackArg::Free => Self::Free,
         }
     }
 }

@@ -180,7 +180,9 @@ fn settings(args: &ControlArgs) -> Result<Settings, Failure> {
             anyhow!("neither --bottleneck nor --config: which links are shared?"),
         )
     })?;
-    Ok(Settings { admin: args.admin.clone(), ..Settings::bottleneck(listen, rate_bps) })
+    let mut settings = Settings::bottleneck(listen, rate_bps);
+    settings.links[0].queue_bytes = args.queue;
+    Ok(Settings { admin: args.admin.clone(), ..settings })
 }
 
 fn read(path: &Path, listen: &catchment::session::io::Address) -> anyhow::Result<Settings> {
@@ -227,9 +229,13 @@ fn reload(path: &Path, admin: Option<&Address>, service: &ServiceHandle) {
 fn status(controller: &Address, security: &Security) -> Result<Value, Failure> {
     match ask_controller(controller, security, &Request::Status {})? {
         Answer::Status { status } => Ok(status),
-        Answer::Refused { .. } | Answer::Registered(_) | Answer::Explained { .. } => Err(
-            Failure::new(Code::Unreachable, anyhow!("the controller answers what was not asked")),
-        ),
+        Answer::Refused { .. }
+        | Answer::Registered(_)
+        | Answer::Explained { .. }
+        | Answer::Carrying {} => Err(Failure::new(
+            Code::Unreachable,
+            anyhow!("the controller answers what was not asked"),
+        )),
     }
 }
 

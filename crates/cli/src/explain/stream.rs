@@ -47,6 +47,9 @@ pub(crate) fn text(stream: &StreamStatus) -> String {
     }];
     said.extend(stream.rate.as_ref().map(of_rate));
     said.extend(notes.iter().map(|note| printable(note, 512)));
+    if stream.carried {
+        said.push("UDP does not pass: its messages go over a connection".to_owned());
+    }
     let silent = Duration::from_millis(stream.silent_ms);
     if silent >= SILENT {
         said.push(format!(
@@ -197,6 +200,7 @@ mod tests {
         let stream = StreamStatus {
             source: 7,
             address: None,
+            carried: true,
             certificate: None,
             device: "cam0".to_owned(),
             class: "tolerant".to_owned(),

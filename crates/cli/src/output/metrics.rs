@@ -223,6 +223,7 @@ mod tests {
             sources: vec![SourceStatus {
                 source: 7,
                 address: None,
+                carried: false,
                 certificate: Some("cam".to_owned()),
                 devices: Vec::new(),
                 waiting: 1,

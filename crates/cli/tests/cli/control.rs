@@ -15,7 +15,7 @@ const SMALL: &str = "synthetic:160x120:rgb24";
 const PORT: u16 = 7118;
 
 /// One link of 60 Mbit/s of payload; pieces of 9 ms.
-const CONFIG: &str = "chunk = \"64KiB\"\nsafe_sources = 2\n\n[[link]]\nname = \"narrow\"\n\
+const CONFIG: &str = "chunk = \"64KiB\"\nsafe_sources = 3\n\n[[link]]\nname = \"narrow\"\n\
     capacity = \"60Mbit\"\nguard = \"1ms\"\n";
 
 /// Carries what the controller grants, with headers and acknowledgements.
@@ -187,16 +187,20 @@ fn the_death_of_the_controller_stops_no_source() {
         };
         let safe = source(&link, &words("safe", "safe-rate"), &collector.address);
         let waits = source(&link, &words("waits", "stop"), &collector.address);
+        let free = source(&link, &words("free", "free"), &collector.address);
         wait_for_frames(&out, "safe", 1);
         wait_for_frames(&out, "waits", 1);
+        wait_for_frames(&out, "free", 1);
         first.kill();
-        wait_until("both say that nobody answers", || {
-            safe.said().contains("sending at the safe rate") && waits.said().contains("frames wait")
+        wait_until("all say that nobody answers", || {
+            safe.said().contains("sending at the safe rate")
+                && waits.said().contains("frames wait")
+                && free.said().contains("sending without leave")
         });
         let before = frames(&out.join("safe")).len();
         wait_for_frames(&out, "safe", before + 2);
         let second = controller(&link, &config);
-        for source in [safe, waits] {
+        for source in [safe, waits, free] {
             let said = source.finish().expect(0).stderr;
             assert!(said.contains("the controller answers again"), "{said}");
         }
@@ -204,10 +208,27 @@ fn the_death_of_the_controller_stops_no_source() {
         assert_eq!((&summary["frames_lost"], &summary["provider"]), (&0.into(), &"roce".into()));
         check_synthetic(&out, "safe", 0, LARGE, 20);
         check_synthetic(&out, "waits", 0, LARGE, 20);
+        check_synthetic(&out, "free", 0, LARGE, 20);
         let devices = status(&link)["sources"].to_string();
         assert!(devices.contains("waits"), "it registered with the second: {devices}");
         drop(second);
     });
+}
+
+/// A source that may send freely needs no controller, not even at its start.
+#[test]
+fn a_free_source_sends_where_no_controller_ever_answers() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().to_str().unwrap();
+    let collector = Collector::start_with("127.0.0.1:0", &["--out", out]);
+    let words =
+        ["send", "--input", LARGE, "--device", "cam", "--frames", "3", "--fallback", "free"];
+    let said = run([&words[..], &["--controller", "127.0.0.1:1", &collector.address]].concat())
+        .expect(0)
+        .stderr;
+    assert!(said.contains("sending without leave"), "{said}");
+    assert_eq!(collector.end()["frames_lost"], 0);
+    check_synthetic(dir.path(), "cam", 0, LARGE, 3);
 }
 
 #[test]

@@ -285,7 +285,7 @@ fn the_page_of_a_source_says_how_it_stands_with_its_controller() {
     assert!(value("catchment_source_grants_total") >= 1.0);
     let standing =
         |name: &str| value(&format!("catchment_source_grant_standing{{standing=\"{name}\"}}"));
-    let all = ["unregistered", "granted", "waiting", "safe_rate", "stopped"].map(standing);
+    let all = ["unregistered", "granted", "waiting", "safe_rate", "stopped", "free"].map(standing);
     assert_eq!(all.iter().sum::<f64>(), 1.0, "{all:?}");
     assert!(get(&page, "/").contains("page of a source"));
     // One without a controller has neither.

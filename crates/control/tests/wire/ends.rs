@@ -198,7 +198,11 @@ fn what_was_answered_is_not_repeated() {
 
 #[test]
 fn a_source_that_is_not_answered_does_as_it_was_told() {
-    for fallback in [Fallback::Stop, Fallback::Safe { rate_bps: GBPS }] {
+    for (fallback, alone_bps) in [
+        (Fallback::Stop, 0),
+        (Fallback::Safe { rate_bps: GBPS }, GBPS),
+        (Fallback::Free, source_side::FREE_BPS),
+    ] {
         let mut source = SourceSide::new(0, source_side::Config::new(fallback));
         source.handle(
             MS,
@@ -212,7 +216,7 @@ fn a_source_that_is_not_answered_does_as_it_was_told() {
                     assert!(
                         leave == source_side::Leave::Fallback
                             && due_ns >= 200 * MS
-                            && rate_bps == GBPS
+                            && rate_bps == alone_bps
                     );
                     sent += bytes;
                 }

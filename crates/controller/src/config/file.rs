@@ -1,5 +1,5 @@
 //! The file: strict TOML, with the line of what is wrong.
-use super::value::{parse_bytes, parse_rate, parse_time};
+use super::value::{parse_bytes, parse_queue, parse_rate, parse_time};
 use super::{Allow, Class, ConfigError, Link, Path, Policy, Prefix, Settings, default_classes};
 use crate::leader::{Leader, Unreachable};
 use catchment_control::admission::Late;
@@ -46,6 +46,7 @@ struct LinkTable {
     name: Text,
     capacity: Text,
     guard: Option<Text>,
+    queue: Option<Text>,
 }
 
 #[derive(Deserialize)]
@@ -236,6 +237,11 @@ fn links(source: Source<'_>, file: &File) -> Parsed<Vec<Link>> {
             name: table.name.get_ref().clone(),
             capacity_bps: source.read(&table.capacity, parse_rate)?,
             guard_ns: source.read_or(table.guard.as_ref(), 100_000, parse_time)?,
+            queue_bytes: table
+                .queue
+                .as_ref()
+                .map(|queue| source.read(queue, parse_queue))
+                .transpose()?,
         });
     }
     if links.is_empty() {

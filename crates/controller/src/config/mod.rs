@@ -4,10 +4,12 @@ mod value;
 
 pub use catchment_control::admission::Late;
 pub use file::EXAMPLE;
-pub use value::parse_rate;
+pub use value::{parse_queue, parse_rate};
 
 use crate::leader::Leader;
-use catchment_control::admission::{ClassConfig, Config, LinkConfig, LinkId, PathId, Rules};
+use catchment_control::admission::{
+    ClassConfig, ClassId, Config, LinkConfig, LinkId, PathId, Rules,
+};
 use catchment_session::io::Address;
 use std::net::IpAddr;
 
@@ -35,6 +37,8 @@ pub struct Link {
     pub capacity_bps: u64,
     /// How much delays over it differ.
     pub guard_ns: u64,
+    /// What waits before it at most before it drops: bytes. `None`: not known.
+    pub queue_bytes: Option<u64>,
 }
 
 /// Which sources take which links.
@@ -137,7 +141,12 @@ impl Settings {
     /// Describes one link that all share, with the classes `urgent` (100 ms) and `tolerant` (1 s).
     #[must_use]
     pub fn bottleneck(listen: Address, capacity_bps: u64) -> Self {
-        let link = Link { name: "bottleneck".to_owned(), capacity_bps, guard_ns: 100_000 };
+        let link = Link {
+            name: "bottleneck".to_owned(),
+            capacity_bps,
+            guard_ns: 100_000,
+            queue_bytes: None,
+        };
         Self {
             listen,
             policy: Policy::Deadline,
@@ -180,14 +189,52 @@ impl Settings {
     /// Returns what the slowest link of a path carries.
     #[must_use]
     pub fn capacity_bps(&self, path: PathId) -> u64 {
-        let links = self.paths.get(usize::from(path.0)).into_iter().flat_map(|path| &path.links);
-        links.map(|link| self.links[*link].capacity_bps).min().unwrap_or(0)
+        self.links_of(path).map(|link| link.capacity_bps).min().unwrap_or(0)
     }
 
-    /// Returns the safe rate of each of [`Settings::safe_sources`].
+    /// Returns one part of the safe rates. Each of [`Settings::safe_sources`] has one, and those with a device of the most urgent
+    /// class a second one, as far as [`Settings::safe_parts_more`] go.
     #[must_use]
-    pub fn safe_rate_bps(&self, path: PathId) -> u64 {
-        self.capacity_bps(path) / 100 * SAFE_PERCENT / u64::from(self.safe_sources.max(1))
+    pub fn safe_part_bps(&self, path: PathId) -> u64 {
+        let parts = self.safe_sources.max(1).saturating_add(self.safe_parts_more());
+        self.capacity_bps(path) / 100 * SAFE_PERCENT / u64::from(parts)
+    }
+
+    /// Returns how many second parts of the safe rates there are: for a quarter of the sources.
+    #[must_use]
+    pub const fn safe_parts_more(&self) -> u32 {
+        self.safe_sources.div_ceil(4)
+    }
+
+    /// Returns whether devices of a class go before others while no controller answers.
+    #[must_use]
+    pub fn is_most_urgent(&self, class: ClassId) -> bool {
+        class == ClassId(0) && self.classes.len() > 1
+    }
+
+    /// Returns how much of what it is granted a source may send at once because it was late, as the time in which the rate
+    /// gives it. What all sources of a link have missed waits in its queue then; half of it, as the shortest of a path
+    /// takes it, is left for how packets of different sources meet. `None` where no link states its queue.
+    #[must_use]
+    pub fn max_burst_ns(&self, path: PathId) -> Option<u64> {
+        let burst_ns = |link: &Link| {
+            let bits = u128::from(link.queue_bytes? / 2) * 8;
+            u64::try_from(bits * 1_000_000_000 / u128::from(link.capacity_bps.max(1))).ok()
+        };
+        self.links_of(path).filter_map(burst_ns).min()
+    }
+
+    /// Returns the size of chunks of a path, at whose borders its sources stop: as is set, and no more than half of the shortest
+    /// queue that is known. A chunk that was begun in time and is late leaves in the next one's window, and waits there.
+    #[must_use]
+    pub fn chunk_bytes(&self, path: PathId) -> u64 {
+        let half = self.links_of(path).filter_map(|link| Some(link.queue_bytes? / 2)).min();
+        half.map_or(self.chunk_bytes, |half| self.chunk_bytes.min(half))
+    }
+
+    fn links_of(&self, path: PathId) -> impl Iterator<Item = &Link> {
+        let links = self.paths.get(usize::from(path.0)).into_iter().flat_map(|path| &path.links);
+        links.map(|at| &self.links[*at])
     }
 
     /// Returns the rules of a source: those of the first `[[allow]]` that fits its certificate, for a device.
@@ -258,7 +305,8 @@ impl Settings {
     /// by these cannot be granted by those.
     pub(crate) fn is_network_other(&self, new: &Self) -> bool {
         let links = |settings: &Self| -> Vec<_> {
-            settings.links.iter().map(|link| (link.name.clone(), link.guard_ns)).collect()
+            let one = |link: &Link| (link.name.clone(), link.guard_ns, link.queue_bytes);
+            settings.links.iter().map(one).collect()
         };
         let classes = |settings: &Self| -> Vec<_> {
             settings.classes.iter().map(|class| class.name.clone()).collect()

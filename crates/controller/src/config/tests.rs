@@ -16,7 +16,14 @@ fn the_shipped_example_is_read_whole() {
     assert_eq!(path("10.2.2.3", "collector.lab:7117"), PathId(1));
     assert_eq!(path("::ffff:10.1.2.3", "collector.lab:7117"), PathId(0), "IPv4 in IPv6");
     assert_eq!(path("fd00::1", "other:7117"), PathId(1));
-    assert_eq!(settings.safe_rate_bps(wan), 10_000_000_000 / 10 * 9 / 16);
+    let half_queue_ns = (512 << 10) * 8 / 20;
+    assert_eq!(
+        settings.max_burst_ns(wan),
+        Some(half_queue_ns),
+        "of the link that states its queue"
+    );
+    assert_eq!(settings.chunk_bytes(wan), 512 << 10, "half of that queue");
+    assert_eq!(settings.safe_part_bps(wan), 10_000_000_000 / 10 * 9 / (16 + 4));
     let rules = |certificate, device| settings.rules(Some(certificate), device).unwrap();
     assert_eq!(rules("cam-host.lab", "cam7").classes, [0, 1]);
     assert_eq!(rules("cam-host.lab", "lidar").classes, [1], "the second rule");
@@ -30,6 +37,10 @@ fn the_shipped_example_is_read_whole() {
 fn one_link_needs_no_path_and_no_class() {
     let text = "[[link]]\nname = \"a\"\ncapacity = \"1Gbit\"\n";
     let settings = Settings::parse(text, &listen()).unwrap();
+    assert_eq!(
+        (settings.max_burst_ns(PathId(0)), settings.chunk_bytes(PathId(0))),
+        (None, 1 << 20)
+    );
     let bottleneck = Settings::bottleneck(listen(), 1_000_000_000);
     assert_eq!((settings.paths, settings.classes), (bottleneck.paths, bottleneck.classes));
     assert_eq!(settings.listen, listen());
@@ -42,6 +53,11 @@ fn errors_name_the_line_what_was_seen_and_what_to_do() {
         ("", 1, &["no [[link]]", "--bottleneck"]),
         ("[[link]]\nname = \"a\"\ncapacity = \"1GB\"\n", 3, &["\"1GB\"", "20Gbit"]),
         ("[[link]]\nname = \"a\"\n", 1, &["capacity"]),
+        (
+            "[[link]]\nname = \"a\"\ncapacity = \"1Gbit\"\nqueue = \"9KiB\"\n",
+            4,
+            &["\"9KiB\"", "at least 16KiB"],
+        ),
         ("lease = \"200ms\"\nleese = \"1s\"\n", 2, &["leese"]),
         ("lease = \"1ms\"\n@", 1, &["\"1ms\"", "20ms to 10s"]),
         ("\npolicy = \"best\"\n@", 2, &["\"best\"", "deadline, priority or fifo"]),

@@ -1,5 +1,8 @@
 //! Values with units.
 
+/// Less than this holds no two packets of two sources.
+const QUEUE_BYTES_MIN: u64 = 16 << 10;
+
 /// Reads a rate: `20Gbit`, `500Mbit`, `1.5Gbit/s`.
 ///
 /// # Errors
@@ -28,6 +31,17 @@ pub(super) fn parse_bytes(text: &str) -> Result<u64, String> {
         number.checked_mul(1 << shift)
     };
     units.iter().find_map(of).ok_or_else(|| "write a size such as 1MiB".to_owned())
+}
+
+/// Reads what waits before a link at most: bytes.
+///
+/// # Errors
+/// What to write instead.
+pub fn parse_queue(text: &str) -> Result<u64, String> {
+    parse_bytes(text).and_then(|bytes| match bytes {
+        QUEUE_BYTES_MIN.. => Ok(bytes),
+        _ => Err("at least 16KiB: packets of two sources wait there".to_owned()),
+    })
 }
 
 /// Returns a number with at most three decimals times a power of ten.
@@ -70,6 +84,8 @@ mod tests {
         assert_eq!(times, [200_000_000, 50_000, 1_000_000_000, 500_000]);
         assert!(parse_time("5m").is_err() && parse_time("0s").is_err());
         assert_eq!(parse_bytes("1MiB"), Ok(1 << 20));
+        assert_eq!(parse_queue("16KiB"), Ok(16 << 10));
+        assert!(parse_queue("15KiB").is_err() && parse_queue("1").is_err());
         assert!(parse_bytes("1MB").is_err() && parse_bytes("18446744073709551615KiB").is_err());
     }
 }

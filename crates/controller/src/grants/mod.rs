@@ -12,10 +12,10 @@ use catchment_control::admission::{ConfigError, DeviceSpec, LinkId, PathId, Sour
 use catchment_session::names::DeviceName;
 use catchment_session::registration::Secret;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use std::collections::BTreeMap;
-use std::net::UdpSocket;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
@@ -56,8 +56,8 @@ pub(crate) struct Names {
 pub(crate) struct Placed {
     pub(crate) number: u32,
     pub(crate) term: u32,
-    /// It has a part of the safe rates.
-    pub(crate) is_safe: bool,
+    /// Its parts of the safe rates.
+    pub(crate) safe_parts: u32,
     /// By device: what leaves without asking, bits a second.
     pub(crate) small_bps: Vec<u64>,
 }
@@ -83,18 +83,26 @@ pub(crate) enum Command {
 pub(crate) struct Handle {
     commands: mpsc::Sender<Command>,
     bell: Arc<OwnedFd>,
+    carried: Carried,
 }
+
+/// From where datagrams come that are messages of connections.
+pub(crate) type Carried = Arc<Mutex<BTreeSet<SocketAddr>>>;
 
 impl Handle {
     pub(crate) fn new(bell: OwnedFd) -> (Self, mpsc::Receiver<Command>) {
         let (commands, receiver) = mpsc::channel();
-        (Self { commands, bell: Arc::new(bell) }, receiver)
+        (Self { commands, bell: Arc::new(bell), carried: Carried::default() }, receiver)
     }
 
     pub(crate) fn tell(&self, command: Command) {
         // Fails only when the thread has ended.
         let _ = self.commands.send(command);
         let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
+    }
+
+    pub(crate) const fn carried(&self) -> &Carried {
+        &self.carried
     }
 
     pub(crate) fn bell(&self) -> Arc<OwnedFd> {
@@ -105,7 +113,8 @@ impl Handle {
 /// A source; there are many, most of them idle.
 struct Known {
     number: u32,
-    is_safe: bool,
+    /// Of the safe rates.
+    safe_parts: u32,
     certificate: Option<Box<str>>,
     /// What people call its devices, a line each.
     names: Box<str>,
@@ -118,6 +127,7 @@ pub(crate) struct Grants {
     term: u32,
     socket: UdpSocket,
     bell: Arc<OwnedFd>,
+    carried: Carried,
     commands: mpsc::Receiver<Command>,
     /// By what their processes drew.
     known: BTreeMap<[u8; 16], Known>,
@@ -162,6 +172,7 @@ impl Grants {
             term,
             socket,
             bell: handle.bell(),
+            carried: handle.carried().clone(),
             commands,
             known: BTreeMap::new(),
             next,
@@ -352,13 +363,12 @@ impl Grants {
         if before.is_none() && is_full {
             return Err("it has as many sources as it can; try again later".to_owned());
         }
-        let (number, is_safe) = match before {
-            Some(known) => (known.number, known.is_safe),
+        let (number, safe_parts) = match before {
+            Some(known) => (known.number, known.safe_parts),
             None => {
                 let number = self.next;
                 self.next = self.next.wrapping_add(1);
-                let safe = self.known.values().filter(|known| known.is_safe).count();
-                (number, safe < self.settings.safe_sources as usize)
+                (number, self.safe_parts(&specs))
             }
         };
         let source = SourceId(number);
@@ -366,12 +376,26 @@ impl Grants {
         let small_bps = specs.iter().map(|spec| spec.small_bps).collect();
         let (certificate, notes) = (certificate.map(String::into_boxed_str), names.notes.into());
         let names = names.devices.join("\n").into();
-        self.known.insert(process, Known { number, is_safe, certificate, names, notes });
+        self.known.insert(process, Known { number, safe_parts, certificate, names, notes });
         let now_ns = self.now_ns();
         // The first datagrams tell the round trip better.
         let round_trip_ns = 0;
         self.side.handle(now_ns, Input::Register { source, root, round_trip_ns, devices: specs });
-        Ok(Placed { number, term: self.term, is_safe, small_bps })
+        Ok(Placed { number, term: self.term, safe_parts, small_bps })
+    }
+
+    /// Returns how many parts of the safe rates a newcomer gets: one as long as there are sources for whom there is one, and
+    /// another one for urgent devices as long as there are any more.
+    fn safe_parts(&self, specs: &[DeviceSpec]) -> u32 {
+        let parts = self.known.values().map(|known| known.safe_parts);
+        let sources = parts.clone().filter(|parts| *parts > 0).count();
+        let more: u32 = parts.map(|parts| parts.saturating_sub(1)).sum();
+        let is_urgent = specs.iter().any(|spec| self.settings.is_most_urgent(spec.class));
+        match sources < self.settings.safe_sources as usize {
+            false => 0,
+            true if is_urgent && more < self.settings.safe_parts_more() => 2,
+            true => 1,
+        }
     }
 
     /// Lets devices ask always whose buckets their links have no room for.

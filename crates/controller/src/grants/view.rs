@@ -8,6 +8,8 @@ use crate::status::{
 use catchment_control::admission::controller_side::{ClassView, RateView, SourceView};
 use catchment_control::admission::{ClassId, Doing, Explanation, LinkId, SourceId};
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::PoisonError;
 
 impl Known {
     fn names(&self) -> Vec<String> {
@@ -61,6 +63,7 @@ impl Grants {
             let (rates, rates_bps) = self.side.rates(view.source);
             SourceStatus {
                 source: view.source.0,
+                carried: self.is_carried(view.address),
                 address: view.address.map(|address| address.to_string()),
                 certificate: known
                     .and_then(|known| known.certificate.as_deref().map(str::to_owned)),
@@ -73,6 +76,11 @@ impl Grants {
             }
         };
         self.side.views().map(source).collect()
+    }
+
+    fn is_carried(&self, address: Option<SocketAddr>) -> bool {
+        let carried = self.carried.lock().unwrap_or_else(PoisonError::into_inner);
+        address.is_some_and(|address| carried.contains(&address))
     }
 
     /// Returns what the streams of a name wait for, one of each source that has it.
@@ -90,6 +98,7 @@ impl Grants {
             let notes = known.notes.iter().filter(|(at, _)| *at == place);
             streams.push(StreamStatus {
                 source: known.number,
+                carried: self.is_carried(view.and_then(|view| view.address)),
                 address: view.and_then(|view| view.address).map(|address| address.to_string()),
                 certificate: known.certificate.as_deref().map(str::to_owned),
                 device: device.to_owned(),

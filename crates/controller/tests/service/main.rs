@@ -222,3 +222,21 @@ fn who_may_still_wait_for_windows_of_an_earlier_one_does_not_say_that_they_are_o
     assert_eq!(service.give_up(), None);
     assert_eq!(service.give_up(), None, "it has ended");
 }
+
+/// What sources do while no controller answers fits the link, whoever has registered when; urgent ones have twice as much as
+/// others, as long as a quarter of them are.
+#[test]
+fn safe_rates_fit_the_link_and_urgent_sources_have_two_parts() {
+    let mut settings = Settings::bottleneck(anywhere(), CAPACITY_BPS);
+    settings.safe_sources = 4;
+    settings.links[0].queue_bytes = Some(128 << 10);
+    let service = Service::start(settings, &ServerSecurity::default()).unwrap();
+    let classes = [None, Some("urgent"), Some("urgent"), None, None];
+    let told =
+        classes.map(|class| source::ask_once(service.local(), &source::wish(class)).unwrap().0);
+    let part = CAPACITY_BPS / 10 * 9 / 5;
+    assert_eq!(told.each_ref().map(|told| told.safe_rate_bps), [part, 2 * part, part, part, 0]);
+    // Half of the queue goes through in half a millisecond, and a chunk is no longer.
+    assert!(told.iter().all(|told| told.max_burst_ns == Some(524_288)));
+    assert!(told.iter().all(|told| told.chunk_bytes == 64 << 10));
+}

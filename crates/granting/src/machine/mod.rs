@@ -13,7 +13,7 @@ use super::register::{RETRY_LEAST, Wish, any_socket};
 use super::small::Small;
 use super::{Fallback, Granting, Periodic, Told};
 use catchment_control::admission::source_side::{
-    Config, Fallback as Alone, Input, Leave, LocalId, Output, RateView, SourceSide,
+    Config, FREE_BPS, Fallback as Alone, Input, Leave, LocalId, Output, RateView, SourceSide,
 };
 use catchment_observe::Standing;
 use catchment_transfer::header::unix_ns;
@@ -37,6 +37,10 @@ const ASK_AGAIN: Duration = Duration::from_millis(500);
 const CLOCK_AT_START: Duration = Duration::from_secs(1 << 20);
 /// Descriptors that wake the thread, without memory taken for them: of up to six controllers that stand by.
 const POLLED: usize = 8;
+/// The most that is posted at once where the queue pair keeps no rate.
+const UNPACED_PART_BYTES: u64 = 128 << 10;
+/// Whose requests nobody has answered after so many registrations in a row seems to be where UDP does not pass.
+const UNHEARD_MOST: u32 = 2;
 /// With nothing to do the thread looks again after this time.
 const LONG: Duration = Duration::from_secs(1);
 /// A source that leaves waits so long, at most, until its controller has heard of all that has ended.
@@ -58,6 +62,11 @@ pub(super) struct Machine {
     /// By device: how urgent it is, for the fallback.
     ranks: Vec<u8>,
     safe_rate_bps: u64,
+    /// As the controller told it, and its user.
+    config: Config,
+    /// What was missed of a granted rate may leave at once as far as the rate gives it in this time; `None` where the
+    /// controller does not know what the queues of the path take.
+    max_burst_ns: Option<u64>,
     link: Option<NewLink>,
     numbers: u64,
     moving: BTreeMap<LocalId, Moving>,
@@ -75,6 +84,8 @@ pub(super) struct Machine {
     rates: Vec<(u32, Option<RateView>)>,
     delivery: delivery::Reports,
     standbys: standbys::Standbys,
+    /// It has registered so many times in a row without a datagram of the controller after it.
+    unheard: u32,
     registering: bool,
     /// A controller that stood by leads since the registration began that is under way.
     is_led: bool,
@@ -93,6 +104,11 @@ impl Machine {
         told: Told,
     ) -> io::Result<Self> {
         let standbys = standbys::Standbys::new(wish.controllers());
+        // No controller has told a rate.
+        let config = Config::new(match fallback {
+            Fallback::SafeRate | Fallback::Stop => Alone::Stop,
+            Fallback::Free => Alone::Free,
+        });
         Ok(Self {
             granting,
             ranks: vec![0; wish.devices()],
@@ -100,11 +116,13 @@ impl Machine {
             fallback,
             streams,
             told,
-            side: SourceSide::new(0, Config::new(Alone::Stop)),
+            side: SourceSide::new(0, config),
             socket: any_socket()?,
             began: Instant::now(),
             term: 0,
             safe_rate_bps: 0,
+            config,
+            max_burst_ns: None,
             link: None,
             numbers: 0,
             moving: BTreeMap::new(),
@@ -118,6 +136,7 @@ impl Machine {
             rates: Vec::new(),
             delivery: delivery::Reports::default(),
             standbys,
+            unheard: 0,
             registering: false,
             is_led: false,
             register_at: Some(Instant::now()),
@@ -187,7 +206,14 @@ impl Machine {
         let links = std::mem::take(&mut *self.granting.links.lock());
         for link in links {
             self.drop_link();
+            if !link.paces {
+                tracing::info!(
+                    part_bytes = UNPACED_PART_BYTES,
+                    "the device cannot limit the rate of a queue pair: what is granted goes in parts, each at its time"
+                );
+            }
             self.link = Some(link);
+            self.configure();
         }
         if self.link.as_ref().is_some_and(|link| link.gate.is_over()) {
             self.drop_link();
@@ -317,6 +343,7 @@ impl Machine {
     fn receive(&mut self) {
         let mut buffer = [0; DATAGRAM_BYTES_MAX];
         while let Some(bytes) = next_datagram(&self.socket, &mut buffer) {
+            self.unheard = 0;
             self.tell(Input::Datagram(bytes));
         }
     }
@@ -362,6 +389,8 @@ impl Machine {
                 }
                 Output::Send { id, bytes, rate_bps, leaves_ns, leave } => {
                     if let Some(moving) = self.moving.get_mut(&id) {
+                        // What is free goes as fast as it can until it is there, or until it has a window.
+                        let leaves_ns = if rate_bps < FREE_BPS { leaves_ns } else { u64::MAX };
                         (moving.rate_bps, moving.leaves_ns) = (rate_bps, leaves_ns);
                         moving.shares_rate = leave == Leave::Rate;
                         self.parts.push_back((id, bytes));

@@ -1,6 +1,7 @@
 //! Rates: those that periodic devices want, and that of the queue pair.
 use super::{Machine, Moving, Periodic};
-use catchment_control::admission::source_side::{Input, LocalId, RateView};
+use catchment_control::admission::source_side::{FREE_BPS, Input, LocalId, RateView};
+use catchment_verbs::{Flow, RateLimit};
 
 impl Machine {
     /// Wants rates for these devices.
@@ -46,15 +47,40 @@ impl Machine {
         let (mut payload_bps, mut counted) = (0, None);
         for (id, moving) in self.moving.iter().filter(goes) {
             if !moving.shares_rate || counted.replace(id.device) != Some(id.device) {
-                payload_bps += moving.rate_bps;
+                payload_bps = u64::saturating_add(payload_bps, moving.rate_bps);
             }
         }
-        let rate_bps = (payload_bps as f64 * link.wire_factor) as u64;
+        let rate_bps = (payload_bps.min(FREE_BPS) as f64 * link.wire_factor) as u64;
         // While it is nobody's time, what is late leaves as before.
         if rate_bps > 0 && self.rate_bps != Some(rate_bps) {
             self.rate_bps = Some(rate_bps);
             // A provider that cannot sends a part at once; the next one has its time.
-            let _ = link.sender.set_rate(Some(rate_bps));
+            let limit = (rate_bps < FREE_BPS).then(|| granted(rate_bps, self.max_burst_ns));
+            let _ = link.sender.set_rate(limit);
         }
+    }
+}
+
+/// Returns the limit of a granted rate. What leaves at once waits in the queue of the bottleneck: as much as the rate gives in
+/// this time, or else what may leave after a pause.
+fn granted(rate_bps: u64, max_burst_ns: Option<u64>) -> RateLimit {
+    let limit = RateLimit::new(rate_bps);
+    let in_time = |time_ns: u64| u128::from(rate_bps) * u128::from(time_ns) / 8_000_000_000;
+    let bytes = max_burst_ns.map(|time_ns| u64::try_from(in_time(time_ns)).unwrap_or(u64::MAX));
+    limit.with_max_burst(bytes.unwrap_or_else(|| Flow::new(limit).burst_bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_leaves_at_once_fits_the_queue_that_was_told_and_else_a_short_one() {
+        let most = |rate_bps, time_ns| granted(rate_bps, time_ns).max_burst_bytes;
+        assert_eq!(most(400_000_000, Some(1_000_000)), Some(50_000));
+        assert_eq!(most(400_000_000, Some(0)), Some(0));
+        assert_eq!(most(u64::MAX, Some(u64::MAX)), Some(u64::MAX));
+        assert_eq!(most(400_000_000, None), Some(64 << 10));
+        assert_eq!(most(10_000_000_000, None), Some(1_250_000), "a millisecond");
     }
 }

@@ -1,5 +1,8 @@
 //! Registering with the controller that is obeyed.
-use super::{Alone, Config, Fallback, Input, Machine, RETRY_MOST};
+use super::{
+    Alone, Config, Fallback, Input, Machine, RETRY_MOST, UNHEARD_MOST, UNPACED_PART_BYTES,
+};
+use crate::carried::carried_to;
 use crate::register::{RETRY_LEAST, Registration, socket_to};
 use catchment_session::registration::{Admitted, RegisterError, Registered};
 use std::time::Instant;
@@ -33,7 +36,17 @@ impl Machine {
         self.retry = RETRY_LEAST;
         self.register_at = None;
         self.wish.follow(at);
-        match socket_to(to) {
+        let socket = if self.unheard < UNHEARD_MOST {
+            socket_to(to)
+        } else {
+            tracing::warn!(
+                controller = %self.wish.address(),
+                "no datagram of the controller comes, so they go over a connection, later; let UDP to its port pass"
+            );
+            carried_to(self.wish.address(), self.wish.security())
+        };
+        self.unheard = self.unheard.saturating_add(1);
+        match socket {
             Ok(socket) => self.socket = socket,
             Err(error) => {
                 tracing::warn!(%to, %error, "cannot send datagrams to the controller; retrying");
@@ -56,19 +69,34 @@ impl Machine {
             tracing::warn!(controller = %self.wish.address(), note = %note.escape_debug(), "not all as claimed");
         });
         self.safe_rate_bps = told.safe_rate_bps;
+        if std::mem::replace(&mut self.max_burst_ns, told.max_burst_ns) != told.max_burst_ns {
+            // With the next part.
+            self.rate_bps = None;
+        }
         let fallback = match self.fallback {
             Fallback::SafeRate if told.safe_rate_bps > 0 => {
                 Alone::Safe { rate_bps: told.safe_rate_bps }
             }
             Fallback::SafeRate | Fallback::Stop => Alone::Stop,
+            Fallback::Free => Alone::Free,
         };
         let chunk_bytes = (told.chunk_bytes / 4096).max(1) * 4096;
-        self.side.configure(Config { lease_ns: told.lease_ns, chunk_bytes, fallback });
+        self.config = Config { lease_ns: told.lease_ns, chunk_bytes, fallback };
+        self.configure();
         if told.ranks.len() == self.ranks.len() {
             self.ranks = told.ranks;
         }
         self.small.set(&told.small_bps);
         self.arrivals.set(&told.deadlines_us);
+    }
+
+    /// Sets what it was told. Where the queue pair keeps no rate, what is posted leaves at once: shorter parts are posted then,
+    /// each when its time has come.
+    pub(super) fn configure(&mut self) {
+        let paces = self.link.as_ref().is_none_or(|link| link.paces);
+        let most = if paces { u64::MAX } else { UNPACED_PART_BYTES };
+        let chunk_bytes = self.config.chunk_bytes.min(most);
+        self.side.configure(Config { chunk_bytes, ..self.config });
     }
 
     pub(super) fn register_when_due(&mut self) {

@@ -1,5 +1,6 @@
 //! How a source stands with its controller.
 use super::{Fallback, Machine, Moving, RETRY_MOST};
+use crate::register::RETRY_LEAST;
 use catchment_control::admission::source_side::LocalId;
 use catchment_observe::{Granting, Standing};
 use std::time::{Duration, Instant};
@@ -20,15 +21,21 @@ impl Machine {
         let (waiting, goes) = self.blocks();
         let can = self.fallback == Fallback::SafeRate && self.safe_rate_bps > 0;
         let now = match (self.term, self.side.is_alone()) {
+            (_, true) if self.fallback == Fallback::Free => Standing::Free,
             (0, _) => Standing::Unregistered,
             (_, false) if waiting > 0 && !goes => Standing::Waiting,
             (_, false) => Standing::Granted,
             (_, true) if can => Standing::SafeRate,
             (_, true) => Standing::Stopped,
         };
-        if now == Standing::SafeRate || now == Standing::Stopped {
+        let is_alone = |of| matches!(of, Standing::SafeRate | Standing::Stopped | Standing::Free);
+        if is_alone(now) {
             // A hint may be lost, or the way to the controller another one by now.
-            let pause = if self.wish.has_others() { Duration::ZERO } else { RETRY_MOST };
+            let pause = match (self.wish.has_others(), self.unheard) {
+                (true, _) => Duration::ZERO,
+                (false, 0) => RETRY_MOST,
+                (false, _) => RETRY_LEAST,
+            };
             self.register_at.get_or_insert_with(|| Instant::now() + pause);
         }
         self.told.stands(Granting {
@@ -47,9 +54,10 @@ impl Machine {
                 tracing::warn!(%controller, rate_bps, "no controller answers: sending at the safe rate");
             }
             Standing::Stopped => tracing::warn!(%controller, "no controller answers: frames wait"),
-            Standing::Granted | Standing::Waiting
-                if matches!(before, Standing::SafeRate | Standing::Stopped) =>
-            {
+            Standing::Free => {
+                tracing::warn!(%controller, "no controller answers: sending without leave");
+            }
+            Standing::Granted | Standing::Waiting if is_alone(before) => {
                 tracing::warn!(%controller, "the controller answers again");
             }
             Standing::Granted | Standing::Waiting | Standing::Unregistered => {}

@@ -8,7 +8,7 @@ let fastest = 1;
 
 const STANDING = {
   granted: ['granted', false], waiting: ['waiting', false], safe_rate: ['at safe rate', true],
-  stopped: ['stopped', true], unregistered: ['not registered', true],
+  stopped: ['stopped', true], free: ['without leave', true], unregistered: ['not registered', true],
 };
 const droppedOf = (one) => one.dropped_oldest + one.dropped_newest + one.dropped_reconnect + one.dropped_late;
 

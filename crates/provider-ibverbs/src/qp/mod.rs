@@ -12,7 +12,7 @@ use crate::sys::{QueuePair, Refused};
 use catchment_verbs::provider::{Handle, Limits, MAX_24_BITS, check_rate, random};
 use catchment_verbs::{
     Endpoint, ModifyError, NetEnd, PostError, PostFailure, Qp, QpState, QpTransition, RateError,
-    RecvWr, RtsAttr, SendOp, SendWr, Service, VerbsError,
+    RateLimit, RecvWr, RtsAttr, SendOp, SendWr, Service, VerbsError,
 };
 use std::collections::VecDeque;
 use std::io;
@@ -267,14 +267,14 @@ impl Qp for IbQp {
         self.post_recvs(&requests[..right]).and(wrong)
     }
 
-    fn set_rate(&mut self, rate_bps: Option<u64>) -> Result<(), RateError> {
+    fn set_rate(&mut self, limit: Option<RateLimit>) -> Result<(), RateError> {
         let device = self.device();
-        check_rate(&device.caps, "this device", rate_bps)?;
+        check_rate(&device.caps, "this device", limit)?;
         if !device.pacing.is_some_and(|pacing| paces(&pacing, self.limits.service)) {
             let device = format!("{} ({:?})", device.place.device, self.limits.service);
             return Err(RateError::Unsupported(device));
         }
-        let before = self.rate.ask(rate_bps);
+        let before = self.rate.ask(limit.map(|limit| limit.rate_bps));
         self.settle_rate().map_err(|error| {
             self.rate = before;
             RateError::Device { qpn: self.qpn(), reason: error.to_string() }

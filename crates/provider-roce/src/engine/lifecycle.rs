@@ -4,7 +4,7 @@ use super::entry::{Parts, Peer, QpEntry};
 use super::posting::accept;
 use crate::io::{Opener, Sealer};
 use catchment_roce as roce;
-use catchment_verbs::{Delivery, ModifyError, QpState, VerbsError};
+use catchment_verbs::{Delivery, ModifyError, QpState, RateLimit, VerbsError};
 use std::sync::Arc;
 
 impl Engine {
@@ -90,9 +90,9 @@ impl Engine {
     }
 
     /// Limits the rate of a queue pair; waiting packets follow the new one.
-    pub(crate) fn set_rate(&mut self, index: usize, rate_bps: Option<u64>) {
+    pub(crate) fn set_rate(&mut self, index: usize, limit: Option<RateLimit>) {
         if let Some(entry) = self.qps.get(index) {
-            entry.qp.set_rate_bps(rate_bps);
+            entry.qp.set_rate(limit);
         }
         self.touch(index);
     }

@@ -15,8 +15,8 @@ use catchment_verbs::provider::{
 };
 use catchment_verbs::{
     Access, Delivery, Destination, Endpoint, ModifyError, NetEnd, PacketKey, Payload, PostError,
-    PostFailure, Qp, QpState, QpTransition, RateError, RecvWr, SendWr, Service, Sge, VerbsError,
-    WcStatus,
+    PostFailure, Qp, QpState, QpTransition, RateError, RateLimit, RecvWr, SendWr, Service, Sge,
+    VerbsError, WcStatus,
 };
 use std::sync::{Arc, Weak};
 
@@ -215,10 +215,10 @@ impl Qp for RoceQp {
         result
     }
 
-    fn set_rate(&mut self, rate_bps: Option<u64>) -> Result<(), RateError> {
+    fn set_rate(&mut self, limit: Option<RateLimit>) -> Result<(), RateError> {
         let device = self.device();
-        check_rate(&device.caps, "this device", rate_bps)?;
-        device.engine().set_rate(self.index, rate_bps);
+        check_rate(&device.caps, "this device", limit)?;
+        device.engine().set_rate(self.index, limit);
         device.kick_after_change();
         Ok(())
     }

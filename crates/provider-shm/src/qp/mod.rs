@@ -16,7 +16,7 @@ use catchment_verbs::mem::RegionSlice;
 use catchment_verbs::provider::{check_rate, check_transition, local_rights, post_each};
 use catchment_verbs::{
     Access, Endpoint, ModifyError, Payload, PostError, PostFailure, Qp, QpState, QpTransition,
-    RateError, RecvWr, RemoteMapError, RemoteWindow, SendWr, Sge, Watch, WcStatus,
+    RateError, RateLimit, RecvWr, RemoteMapError, RemoteWindow, SendWr, Sge, Watch, WcStatus,
 };
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -308,18 +308,18 @@ impl Qp for ShmQp {
         post_each(requests, |wr| self.post_one_recv(wr))
     }
 
-    fn set_rate(&mut self, rate_bps: Option<u64>) -> Result<(), RateError> {
+    fn set_rate(&mut self, limit: Option<RateLimit>) -> Result<(), RateError> {
         let core = &self.core;
-        check_rate(&core.context.caps, "this device", rate_bps)?;
+        check_rate(&core.context.caps, "this device", limit)?;
         let mut inner = core.lock();
-        match (rate_bps, &mut inner.pace) {
-            (Some(rate), Some(pace)) => pace.set_rate(rate),
-            (Some(rate), none) => *none = Some(Pace::new(rate)),
+        match (limit, &mut inner.pace) {
+            (Some(limit), Some(pace)) => pace.set_limit(limit),
+            (Some(limit), none) => *none = Some(Pace::new(limit)),
             (None, pace) => *pace = None,
         }
         inner.opens = None;
         drop(inner);
-        self.paced = rate_bps.is_some();
+        self.paced = limit.is_some();
         core.progress(true, true);
         Ok(())
     }

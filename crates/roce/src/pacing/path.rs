@@ -11,7 +11,7 @@
 //! lost many packets and took several shortest round trips, and grows again by a little in each round that lost few;
 //! losses without a queue change nothing there. On long ones losses mean little (a radio loses without being full): many
 //! at once end the start, shrink the window to what a probe needs, and make the next probes smaller where one of these lost them. A round in which the program had nothing to send proves a rate and disproves none.
-use catchment_verbs_types::Flow;
+use catchment_verbs_types::{Flow, RateLimit};
 
 /// The shortest round trip of a long path.
 const LONG_NS: u64 = 2_000_000;
@@ -353,7 +353,7 @@ impl Path {
 /// Returns the flow at which a path is paced: a driver that is late catches up no more than this, because the
 /// queue before the bottleneck takes what leaves at once.
 pub(super) fn flow(rate_bps: u64) -> Flow {
-    let flow = Flow::of_rate(rate_bps);
+    let flow = Flow::new(RateLimit::new(rate_bps));
     Flow { backlog_bytes: flow.burst_bytes.saturating_mul(4), ..flow }
 }
 

@@ -21,7 +21,7 @@ use crate::pacing::{Notifier, Pacer, PacingConfig};
 use crate::timers::{earliest, nanos};
 use crate::transmit::TransmitBatch;
 use crate::wire::{Headers, Opcode, Transport, pkey_matches};
-use catchment_verbs_types::{Delivery, Flow, Limits, QpState, Service, WcStatus};
+use catchment_verbs_types::{Delivery, Flow, Limits, QpState, RateLimit, Service, WcStatus};
 use halves::Halves;
 use std::collections::VecDeque;
 
@@ -109,16 +109,16 @@ impl Qp {
         completions + self.halves.heap_bytes()
     }
 
-    /// Sets the rate limit in bits per second on the wire; `None` sends as fast as the driver takes
-    /// packets. It persists through all states until the next call.
-    pub fn set_rate_bps(&mut self, rate_bps: Option<u64>) {
+    /// Sets the rate limit, of what goes on the wire; `None` sends as fast as the driver takes
+    /// packets. It persists through all states until the next call. What congestion took stays taken.
+    pub fn set_rate(&mut self, limit: Option<RateLimit>) {
         let fresh = PacingConfig::default();
         let (burst, backlog) =
-            rate_bps.map(Flow::of_rate).map_or((fresh.burst_bytes, fresh.backlog_bytes), |flow| {
+            limit.map(Flow::new).map_or((fresh.burst_bytes, fresh.backlog_bytes), |flow| {
                 (u32::try_from(flow.burst_bytes).unwrap_or(u32::MAX), flow.backlog_bytes)
             });
         let pacing = &mut self.config.pacing;
-        pacing.rate_bps = rate_bps;
+        pacing.rate_bps = limit.map(|limit| limit.rate_bps);
         pacing.burst_bytes = burst;
         pacing.backlog_bytes = backlog;
         self.pacer.configure(*pacing);

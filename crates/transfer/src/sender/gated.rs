@@ -7,7 +7,7 @@ use crate::commit::{HEADER_WORDS, commit_word};
 use crate::gate::{HeldBlock, PostingGate};
 use crate::header;
 use catchment_verbs::bias::BiasedArc;
-use catchment_verbs::{Delivery, RateError};
+use catchment_verbs::{Delivery, RateError, RateLimit};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -88,8 +88,8 @@ impl Sender {
     ///
     /// # Errors
     /// The provider cannot; the limit is as before.
-    pub fn set_rate(&self, rate_bps: Option<u64>) -> Result<(), RateError> {
-        let set = self.with_link(|driver| driver.link.qp.set_rate(rate_bps));
+    pub fn set_rate(&self, limit: Option<RateLimit>) -> Result<(), RateError> {
+        let set = self.with_link(|driver| driver.link.qp.set_rate(limit));
         set.unwrap_or_else(|| Err(RateError::Unsupported("a mapped ring".to_owned())))
     }
 

@@ -1,6 +1,8 @@
 //! Checks of the parameters of new objects.
 use crate::mem::Region;
-use crate::{Access, Caps, CompletionChannel, Cq, Mr, QpInit, RateError, Service, VerbsError};
+use crate::{
+    Access, Caps, CompletionChannel, Cq, Mr, QpInit, RateError, RateLimit, Service, VerbsError,
+};
 use std::sync::Arc;
 
 /// Checks that a value is within a limit of the device; `what` names the field.
@@ -139,9 +141,9 @@ pub fn check_qp(caps: &Caps, init: &QpInit) -> Result<(), VerbsError> {
 ///
 /// # Errors
 /// [`RateError::Unsupported`] without [`Caps::rate`], [`RateError::OutOfRange`] beyond it.
-pub fn check_rate(caps: &Caps, device: &str, rate_bps: Option<u64>) -> Result<(), RateError> {
+pub fn check_rate(caps: &Caps, device: &str, limit: Option<RateLimit>) -> Result<(), RateError> {
     let range = caps.rate.ok_or_else(|| RateError::Unsupported(device.to_owned()))?;
-    rate_bps.map_or(Ok(()), |asked| range.check(asked))
+    limit.map_or(Ok(()), |asked| range.check(asked.rate_bps))
 }
 
 #[cfg(test)]

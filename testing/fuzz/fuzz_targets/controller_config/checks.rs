@@ -36,8 +36,8 @@ fn ask(settings: &Settings) {
         let Some(path) = settings.path(from, host) else { continue };
         let capacity_bps = settings.capacity_bps(path);
         assert!(capacity_bps > 0, "a path has links, and each carries something");
-        let sources = u64::from(settings.safe_sources);
-        let safe_bps = settings.safe_rate_bps(path).saturating_mul(sources);
+        let parts = u64::from(settings.safe_sources) + u64::from(settings.safe_parts_more());
+        let safe_bps = settings.safe_part_bps(path).saturating_mul(parts);
         assert!(safe_bps <= capacity_bps, "safe rates fit together: {safe_bps}");
     }
     for certificate in ["", "cam-host.lab", "a*b"] {

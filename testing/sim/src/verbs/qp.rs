@@ -6,7 +6,7 @@ use super::{Fabric, OpTime};
 use catchment_verbs::provider::{Limits, check_rate, check_transition, local_rights, post_each};
 use catchment_verbs::{
     Access, Endpoint, Flow, Gid, ModifyError, Payload, PostError, PostFailure, Qp, QpState,
-    QpTransition, RateError, RecvWr, SendWr, TokenBucket, WcStatus,
+    QpTransition, RateError, RateLimit, RecvWr, SendWr, TokenBucket, WcStatus,
 };
 
 pub(super) struct SimQp {
@@ -128,13 +128,13 @@ impl Qp for SimQp {
         post_each(requests, |wr| self.post_one_recv(&mut world, wr))
     }
 
-    fn set_rate(&mut self, rate_bps: Option<u64>) -> Result<(), RateError> {
-        check_rate(&CAPS, "this device", rate_bps)?;
+    fn set_rate(&mut self, limit: Option<RateLimit>) -> Result<(), RateError> {
+        check_rate(&CAPS, "this device", limit)?;
         let mut world = self.fabric.world();
         let pace = &mut world.qp(self.qpn).pace;
         let mut bucket = pace.take().map_or_else(TokenBucket::default, |(_, bucket)| bucket);
         bucket.restart();
-        *pace = rate_bps.map(|rate_bps| (Flow::of_rate(rate_bps), bucket));
+        *pace = limit.map(|limit| (Flow::new(limit), bucket));
         Ok(())
     }
 }

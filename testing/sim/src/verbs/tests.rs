@@ -1,8 +1,8 @@
 //! Operations take their configured times.
 use super::{Fabric, Next, OpTime, Pace, Stuck, Thread, Times, run};
 use catchment_verbs::{
-    Access, Completion, Context, Cq, Mr, Payload, Pd, Provider, Qp, QpInit, RecvWr, RemoteAddr,
-    RtrAttr, RtsAttr, SendOp, SendWr, Sge,
+    Access, Completion, Context, Cq, Mr, Payload, Pd, Provider, Qp, QpInit, RateLimit, RecvWr,
+    RemoteAddr, RtrAttr, RtsAttr, SendOp, SendWr, Sge,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -188,7 +188,7 @@ fn a_rate_limit_spreads_requests_in_virtual_time() {
     const MESSAGES: u64 = 1000;
     let fabric = Fabric::new(Times::default(), Pace::WhenPolled);
     let (mut a, b) = End::pair(&fabric);
-    a.qp.set_rate(Some(8_000_000)).unwrap();
+    a.qp.set_rate(Some(RateLimit::new(8_000_000))).unwrap();
     for wr_id in 0..MESSAGES {
         let op = SendOp::Write(b.at(0));
         let sges = a.sge(4096);

@@ -22,7 +22,7 @@ const INTERFACE_MTU: u32 = 4200;
 const WIRE_PERCENT: u64 = 105;
 const NIC_BPS: u64 = 1_000_000_000;
 /// 40 ms of the link.
-const QUEUE_BYTES: u64 = 512 << 10;
+const QUEUE_KIB: u64 = 512;
 const BURST_BYTES: u64 = 16 << 10;
 /// Cameras, the first of which is urgent.
 const CAMERAS: u8 = 12;
@@ -47,7 +47,7 @@ pub(super) fn run(args: &DemoArgs) -> Result<(), Failure> {
         mtu: INTERFACE_MTU,
         nic_bps: NIC_BPS,
         bottleneck_bps: CAPACITY_BPS * WIRE_PERCENT / 100,
-        queue_bytes: QUEUE_BYTES,
+        queue_bytes: QUEUE_KIB << 10,
         burst_bytes: BURST_BYTES,
         urgent_dscp: None,
     };

@@ -1,8 +1,8 @@
 //! The cameras for a while, with a controller or without.
 use super::super::child::{Event, Process, Role};
 use super::super::folder::Folder;
-use super::CAPACITY_BPS;
 use super::frames::{Frames, measure};
+use super::{CAPACITY_BPS, QUEUE_KIB};
 use crate::args::DemoArgs;
 use crate::failure::{Code, Failure, OrFail as _};
 use crate::output::events::{CollectEvent, CollectSummary, SendEvent, SendSummary};
@@ -155,7 +155,7 @@ impl Phase<'_> {
         let address = SocketAddr::new(Star::COLLECTOR_V4, CONTROL_PORT);
         let config = folder.join("control.toml");
         let text = format!(
-            "chunk = \"64KiB\"\n[[link]]\nname = \"narrow\"\ncapacity = \"{CAPACITY_BPS}bit\"\nguard = \"1ms\"\n"
+            "chunk = \"64KiB\"\n[[link]]\nname = \"narrow\"\ncapacity = \"{CAPACITY_BPS}bit\"\nguard = \"1ms\"\nqueue = \"{QUEUE_KIB}KiB\"\n"
         );
         std::fs::write(&config, text)?;
         let log = File::create(folder.join("controller.log"))?;

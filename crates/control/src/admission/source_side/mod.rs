@@ -46,6 +46,21 @@ pub enum Fallback {
     },
     /// Sends nothing.
     Stop,
+    /// Sends one chunk after the other, each once there is room for it on its way, with the rate [`FREE_BPS`].
+    Free,
+}
+
+/// The rate of what goes without one.
+pub const FREE_BPS: u64 = 1 << 50;
+
+impl Fallback {
+    const fn rate_bps(self) -> Option<u64> {
+        match self {
+            Self::Safe { rate_bps } => Some(rate_bps),
+            Self::Stop => None,
+            Self::Free => Some(FREE_BPS),
+        }
+    }
 }
 
 /// What a source is told at its start.

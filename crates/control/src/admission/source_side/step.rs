@@ -1,7 +1,7 @@
 //! What is due: chunks, repeats, and what a source does alone.
 use super::flight::Flight;
 use super::transfer::{Course, Transfer};
-use super::{Event, Fallback, Leave, LocalId, SourceSide};
+use super::{Event, Leave, LocalId, SourceSide};
 use crate::admission::round_trip::Repeat;
 
 impl SourceSide {
@@ -31,7 +31,7 @@ impl SourceSide {
     }
 
     fn send_alone(&mut self) {
-        let Fallback::Safe { rate_bps } = self.config.fallback else { return };
+        let Some(rate_bps) = self.config.fallback.rate_bps() else { return };
         if !self.is_alone() || self.now_ns < self.fallback_ns {
             return;
         }
@@ -69,7 +69,7 @@ impl SourceSide {
     /// Returns when the fallback begins a chunk, if nobody answers until then.
     fn alone_ns(&self) -> Option<u64> {
         let since_ns = self.unanswered_ns?;
-        let Fallback::Safe { .. } = self.config.fallback else { return None };
+        self.config.fallback.rate_bps()?;
         let wants = self.transfers.values().any(Transfer::wants_to_begin);
         let windows = self.transfers.values().filter_map(Transfer::last_ns).max();
         let from_ns = since_ns.saturating_add(self.config.lease_ns).max(self.fallback_ns);

@@ -18,7 +18,7 @@ use crate::roce::{Host, HostConfig, Rights, Space, Station, address, connected};
 use crate::{Node, NodeId, Random, Simulation, Stop};
 use catchment_roce::wire::{DropReason, PathMtu};
 use catchment_roce::{Config, Counters, PacingConfig, Qp, Recovery, Service};
-use catchment_verbs::Delivery;
+use catchment_verbs::{Delivery, RateLimit};
 use feeder::{CHUNK_BYTES, Chunk, Feeder, Notices};
 use std::rc::Rc;
 use std::time::Duration;
@@ -286,7 +286,7 @@ impl Carry for Network {
                 left -= bytes;
             }
             if let Some(rate_bps) = rate_bps {
-                host.qps.get_mut(0).set_rate_bps(Some(on_wire(rate_bps)));
+                host.qps.get_mut(0).set_rate(Some(RateLimit::new(on_wire(rate_bps))));
             }
             host.pump(context);
         });
