@@ -23,6 +23,13 @@ impl<'a> Hop<'a> {
     }
 }
 
+/// Bytes of payload in a packet of a WRITE that is not its last.
+pub(crate) const PATH_MTU: u64 = 4096;
+/// Headers of a packet of a WRITE over IPv4: Ethernet 14, IP 20, UDP 8, BTH 12, ICRC 4.
+const PACKET_HEADERS: u64 = 14 + 20 + 8 + 12 + 4;
+/// Those of its first one: RETH 16. Who makes a line for payload counts them in each packet, as it has WRITEs of one too.
+pub(crate) const FIRST_PACKET_HEADERS: u64 = PACKET_HEADERS + 16;
+
 /// A line between routers that takes so many bits a second.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Line {
@@ -37,9 +44,9 @@ impl Line {
     const MTU: u32 = 4200;
     const BURST_BYTES: u64 = 64 << 10;
 
-    /// What it takes of payload in bytes a second: packets of 4,096 bytes have 58 bytes of headers.
+    /// What it takes of payload in bytes a second, of long WRITEs.
     pub(crate) const fn payload_bytes_per_s(self) -> u64 {
-        self.bps / 8 * 4096 / (4096 + 58)
+        self.bps / 8 * PATH_MTU / (PATH_MTU + PACKET_HEADERS)
     }
 
     /// Joins two namespaces by a router and this line: towards the collector, nothing shapes the way back.

@@ -37,7 +37,9 @@ impl Row {
     pub(crate) fn fits(&self, at: &Map<String, Value>) -> bool {
         at.iter().all(|(name, wanted)| {
             let all = wanted.as_array().map_or(std::slice::from_ref(wanted), Vec::as_slice);
-            all.iter().any(|one| is_same(one, self.get(name)))
+            // TOML has no null: none of them is right where a row has none.
+            let is_none = all.is_empty() && self.get(name).is_null();
+            is_none || all.iter().any(|one| is_same(one, self.get(name)))
         })
     }
 

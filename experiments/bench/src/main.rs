@@ -121,6 +121,7 @@ enum Command {
     ControlRole {
         host: std::net::IpAddr,
         capacity_bps: u64,
+        queue_bytes: Option<u64>,
     },
     /// One of the processes of `wan`; started by the program itself
     #[command(hide = true)]
@@ -176,7 +177,9 @@ fn run() -> Result<ExitCode> {
         Command::Long(options) => long::run(&options),
         Command::Authenticate(options) => authenticate::run(&options),
         Command::Control(options) => grants::run(&options),
-        Command::ControlRole { host, capacity_bps } => grants::role(host, capacity_bps),
+        Command::ControlRole { host, capacity_bps, queue_bytes } => {
+            grants::role(host, capacity_bps, queue_bytes)
+        }
         Command::Wan(options) => wan::run(&options),
         Command::WanRole { job } => wan::role(&serde_json::from_str(&job)?),
         Command::Agent(options) => agent::run(&options),

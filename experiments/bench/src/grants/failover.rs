@@ -1,7 +1,7 @@
 //! What is felt of the end of a controller: controllers as processes of the command, an etcd as packaged, and in this
 //! process two sources with large frames, one with urgent ones and a collector, over software RoCE and a router.
 use super::load::{Arrival, Camera, Load};
-use super::place::{Drops, Place};
+use super::place::{Drops, Place, QUEUE_KIB};
 use super::row::Row;
 use crate::long::COMMAND;
 use crate::stats::decimals;
@@ -36,6 +36,8 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 /// With which an etcd keeps a lease of a second.
 const ETCD_TUNED: [&str; 4] = ["--heartbeat-interval", "50", "--election-timeout", "250"];
 
+const CONFIG: &str = "control.toml";
+
 /// How a controller ends and another one begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Case {
@@ -67,19 +69,42 @@ pub(super) fn measure(case: Case, rounds: usize) -> Result<Row> {
     Place::behind_router(|place| measure_at(place, case, rounds))
 }
 
+/// What controllers read, and where they listen.
+pub(super) struct Scene {
+    dir: tempfile::TempDir,
+    /// Ends with the scene.
+    _store: Option<Etcd>,
+    ports: [u16; 2],
+}
+
+impl Scene {
+    pub(super) fn new(case: Case) -> Result<Self> {
+        let dir = tempfile::tempdir()?;
+        let store = match case {
+            Case::Restart => None,
+            Case::Standby | Case::Planned => Some(Etcd::start(dir.path(), &[])?),
+            Case::Tuned => Some(Etcd::start(dir.path(), &ETCD_TUNED)?),
+        };
+        std::fs::write(dir.path().join(CONFIG), settings(store.as_ref(), case))?;
+        Ok(Self { dir, _store: store, ports: [free_port()?, free_port()?] })
+    }
+
+    /// Starts a controller at one of the two places, and waits until it listens.
+    pub(super) fn start(&self, place: Place<'_>, which: usize) -> Result<Controller> {
+        let mut controller = self.begin(place, which)?;
+        controller.wait_for("listening")?;
+        Ok(controller)
+    }
+
+    fn begin(&self, place: Place<'_>, which: usize) -> Result<Controller> {
+        Controller::start(place, self.ports[which], &self.dir.path().join(CONFIG))
+    }
+}
+
 fn measure_at(place: Place<'_>, case: Case, rounds: usize) -> Result<Row> {
-    let dir = tempfile::tempdir()?;
-    let store = match case {
-        Case::Restart => None,
-        Case::Standby | Case::Planned => Some(Etcd::start(dir.path(), &[])?),
-        Case::Tuned => Some(Etcd::start(dir.path(), &ETCD_TUNED)?),
-    };
-    let ports = [free_port()?, free_port()?];
-    let config = dir.path().join("control.toml");
-    std::fs::write(&config, settings(store.as_ref(), case))?;
-    let mut leading = Controller::start(place, ports[0], &config)?;
-    leading.wait_for("listening")?;
-    let controllers = ports.map(|port| at(place.host(), port)).join(",");
+    let scene = Scene::new(case)?;
+    let mut leading = scene.start(place, 0)?;
+    let controllers = scene.ports.map(|port| at(place.host(), port)).join(",");
     let load = Load::start(place, PROVIDER, &cameras(), (&controllers, Fallback::SafeRate))?;
     let mut drops = Drops::new(place)?;
     let mut worst = (0.0_f64, 0.0_f64);
@@ -88,7 +113,7 @@ fn measure_at(place: Place<'_>, case: Case, rounds: usize) -> Result<Row> {
         let mut next = match case {
             Case::Restart => None,
             Case::Standby | Case::Tuned | Case::Planned => {
-                let mut standby = Controller::start(place, ports[(round + 1) % 2], &config)?;
+                let mut standby = scene.begin(place, (round + 1) % 2)?;
                 standby.wait_for("standing_by")?;
                 Some(standby)
             }
@@ -108,7 +133,7 @@ fn measure_at(place: Place<'_>, case: Case, rounds: usize) -> Result<Row> {
                 // Two leases: the case is a controller that somebody starts again.
                 std::thread::sleep(Duration::from_millis(400));
                 start = Instant::now();
-                next = Some(Controller::start(place, ports[0], &config)?);
+                next = Some(scene.begin(place, 0)?);
             }
         }
         leading = next.take().context("a controller")?;
@@ -143,8 +168,10 @@ fn measure_at(place: Place<'_>, case: Case, rounds: usize) -> Result<Row> {
 }
 
 fn settings(store: Option<&Etcd>, case: Case) -> String {
-    let link =
-        format!("[[link]]\nname = \"narrow\"\ncapacity = \"{}Mbit\"\n", CAPACITY_BPS / 1_000_000);
+    let link = format!(
+        "[[link]]\nname = \"narrow\"\ncapacity = \"{}Mbit\"\nqueue = \"{QUEUE_KIB}KiB\"\n",
+        CAPACITY_BPS / 1_000_000
+    );
     let leader = store.map_or(String::new(), |store| {
         let lease = if case == Case::Tuned { "lease = \"1s\"\n" } else { "" };
         format!("\n[leader]\netcd = [\"http://127.0.0.1:{}\"]\n{lease}", store.port)
@@ -162,9 +189,9 @@ fn free_port() -> Result<u16> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
 }
 
-struct Controller {
+pub(super) struct Controller {
     process: ChildProcess,
-    address: Address,
+    pub(super) address: Address,
 }
 
 impl Controller {
@@ -280,7 +307,7 @@ impl Drop for Etcd {
 }
 
 /// Two with large frames, and one with urgent ones.
-fn cameras() -> [Camera; 3] {
+pub(super) fn cameras() -> [Camera; 3] {
     let bulk = |name| Camera { every: Some(BULK_EVERY), ..Camera::new(name, BULK_BYTES) };
     let urgent = Camera {
         every: Some(URGENT_EVERY),

@@ -2,7 +2,7 @@
 //! this process that waits for what it had, over software RoCE and a router. The controller is a process of its own.
 use super::failover::{CAPACITY_BPS, FULL_BPS, Inquirer, LOOK, PATIENCE, PROVIDER, STEADY};
 use super::load::{Camera, Load};
-use super::place::{Drops, Place};
+use super::place::{Drops, Place, QUEUE_KIB};
 use super::row::Row;
 use super::service::Controller;
 use crate::long::COMMAND;
@@ -27,7 +27,7 @@ pub(super) fn measure(rounds: usize) -> Result<Row> {
 }
 
 fn measure_at(place: Place<'_>, rounds: usize) -> Result<Row> {
-    let controller = Controller::start_at(place.host(), CAPACITY_BPS)?;
+    let controller = Controller::start_at(place.host(), CAPACITY_BPS, Some(QUEUE_KIB << 10))?;
     let mut grants =
         Grants { inquirer: Inquirer::new(place, controller.address.clone())?, over_bps: 0 };
     let other = Camera { blocks: Some(2), ..Camera::new("other", OTHER_BYTES) };

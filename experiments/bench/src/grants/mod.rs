@@ -23,6 +23,7 @@ mod row;
 mod service;
 mod shared;
 mod sources;
+mod timeline;
 
 use crate::bound::{Goal, Goals};
 use crate::host::Run;
@@ -57,6 +58,8 @@ const PAPER_BYTES: u64 = 24_883_200;
 const PAPER_GRANTS: f64 = 66.0;
 /// Sources with a device each: before these are counted, and those that are.
 const FIRST_SOURCES: usize = 200;
+const LATER: &str = "standby-kubernetes";
+const TIMELINE: &str = "timeline";
 const WARM_UP: Duration = Duration::from_secs(1);
 
 /// Measure what the transmission controller's service takes
@@ -71,7 +74,7 @@ pub(crate) struct Options {
     /// Seconds of each measurement, in place of 30, or 5 with --quick
     #[arg(long)]
     seconds: Option<f64>,
-    /// One kind of rows only: memory, rate, leases, paper-rate, pacing or failover
+    /// One kind of rows only: memory, rate, leases, paper-rate, pacing or failover; or timeline, which is no part of all
     #[arg(long = "what")]
     only: Option<String>,
     /// One case of failover only: restart, standby-etcd, standby-planned or source
@@ -105,13 +108,14 @@ impl Options {
 }
 
 pub(crate) fn run(options: &Options) -> Result<()> {
-    let known = ["memory", "rate", "leases", "paper-rate", "pacing", "failover"];
+    let known = ["memory", "rate", "leases", "paper-rate", "pacing", "failover", TIMELINE];
     ensure!(
         options.only.as_deref().is_none_or(|only| known.contains(&only)),
         "--what is one of {}",
         known.join(", ")
     );
-    let cases: Vec<&str> = Case::ALL.map(Case::name).into_iter().chain([killed::CASE]).collect();
+    let cases: Vec<&str> =
+        Case::ALL.map(Case::name).into_iter().chain([LATER, killed::CASE]).collect();
     ensure!(
         options.only_case.as_deref().is_none_or(|name| cases.contains(&name)),
         "--case is one of {}",
@@ -152,9 +156,19 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         for case in Case::ALL.into_iter().filter(|case| wanted(case.name())) {
             show(failover::measure(case, options.rounds())?)?;
         }
+        if wanted(LATER) {
+            // Its store comes with the platform.
+            show(Row { what: "failover", case: Some(LATER), ..Row::default() })?;
+        }
         if wanted(killed::CASE) {
             show(killed::measure(options.rounds())?)?;
         }
+    }
+    if options.only.as_deref() == Some(TIMELINE) {
+        for point in timeline::measure()? {
+            output::either(options.json, &point, timeline::Point::line)?;
+        }
+        return Ok(());
     }
     let goals = goals(&rows)
         .into_iter()

@@ -1,13 +1,18 @@
 //! Where sources, controllers and a collector are: on loopback, or with a router between the sources and all else, which counts
 //! what it drops.
 use super::failover::CAPACITY_BPS;
-use crate::hop::Line;
+use crate::hop::{FIRST_PACKET_HEADERS, Line, PATH_MTU};
 use anyhow::Result;
 use catchment_netns::Star;
 use std::net::{IpAddr, Ipv4Addr};
 
-/// The payload that is granted, with headers of 74 bytes for each packet of 4,096; 2.6 ms of it may wait.
-const LINE: Line = Line { bps: CAPACITY_BPS / 4096 * (4096 + 74), queue_bytes: 128 << 10 };
+/// What may wait for the line, as controllers are told: 2.6 ms.
+pub(super) const QUEUE_KIB: u64 = 128;
+/// The payload that is granted, with headers.
+const LINE: Line = Line {
+    bps: CAPACITY_BPS / PATH_MTU * (PATH_MTU + FIRST_PACKET_HEADERS),
+    queue_bytes: QUEUE_KIB << 10,
+};
 
 /// See the module.
 #[derive(Clone, Copy)]
@@ -44,6 +49,11 @@ impl Place<'_> {
             Some(star) => Ok(star.sources[0].run(work)?),
             None => Ok(work()),
         }
+    }
+
+    /// Returns the bytes that the router has passed on to the collector's side, headers included; `None` without one.
+    pub(super) fn passed_bytes(self) -> Result<Option<u64>> {
+        Ok(self.0.map(Star::bottleneck).transpose()?.map(|counts| counts.bytes))
     }
 
     /// Returns the packets that the router had no room for, since it is there; `None` without one.

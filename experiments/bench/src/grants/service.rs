@@ -11,9 +11,10 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::process::{Command, Stdio};
 
 /// The process: says where it listens, and ends with its input.
-pub(crate) fn role(host: IpAddr, capacity_bps: u64) -> Result<()> {
+pub(crate) fn role(host: IpAddr, capacity_bps: u64, queue_bytes: Option<u64>) -> Result<()> {
     let any: Address = format!("{host}:0").parse().map_err(|error| anyhow!("{error}"))?;
-    let settings = Settings::bottleneck(any, capacity_bps);
+    let mut settings = Settings::bottleneck(any, capacity_bps);
+    settings.links[0].queue_bytes = queue_bytes;
     let security = ServerSecurity { insecure: !host.is_loopback(), ..ServerSecurity::default() };
     let service = Service::start(settings, &security)?;
     output::line(&service.local().to_string())?;
@@ -29,12 +30,17 @@ pub(super) struct Controller {
 
 impl Controller {
     pub(super) fn start(capacity_bps: u64) -> Result<Self> {
-        Self::start_at(Ipv4Addr::LOCALHOST.into(), capacity_bps)
+        Self::start_at(Ipv4Addr::LOCALHOST.into(), capacity_bps, None)
     }
 
-    pub(super) fn start_at(host: IpAddr, capacity_bps: u64) -> Result<Self> {
+    pub(super) fn start_at(
+        host: IpAddr,
+        capacity_bps: u64,
+        queue_bytes: Option<u64>,
+    ) -> Result<Self> {
         let mut command = Command::new(std::env::current_exe()?);
         command.args(["control-role", &host.to_string(), &capacity_bps.to_string()]);
+        command.args(queue_bytes.map(|bytes| bytes.to_string()));
         command.stdin(Stdio::piped());
         let mut child = ChildProcess::start("the controller", &mut command)?;
         let at = child.wait_for(|_| true)?;

@@ -22,7 +22,7 @@ pub(super) struct Picture {
 #[serde(deny_unknown_fields)]
 struct Line {
     label: String,
-    /// A value, or a list of those that are right.
+    /// A value, or a list of those that are right; an empty one for rows that have none.
     at: Map<String, Value>,
 }
 

@@ -1,8 +1,9 @@
 //! One method under one load: starts the processes, waits, and counts.
 use super::method::{Method, URGENT_DSCP};
-use super::place::{PATH_MTU, Place, SOURCES};
+use super::place::{Place, SOURCES};
 use super::row::Row;
 use super::talk::{Job, Report, SourceJob};
+use crate::hop::PATH_MTU;
 use crate::long::COMMAND;
 use crate::stats::{decimals, percentile};
 use crate::sys::{self, Traffic};
@@ -152,7 +153,9 @@ impl Cell<'_> {
     fn start_controller(&self, files: &Files) -> Result<Controller> {
         let place = self.place;
         let (capacity_bps, nic_bps) = (place.capacity_bps(), place.nic_bps());
-        let config = self.method.config(capacity_bps, nic_bps, place.chunk_kib(), self.guard_us);
+        let (chunk_kib, queue_bytes) = (place.chunk_kib(), place.queue_bytes());
+        let method = self.method;
+        let config = method.config(capacity_bps, nic_bps, chunk_kib, queue_bytes, self.guard_us);
         let path = files.write("control.toml", &config)?;
         let address = SocketAddr::new(place.collector(), CONTROL_PORT);
         let program = std::env::current_exe()?;

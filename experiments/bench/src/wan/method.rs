@@ -66,6 +66,7 @@ impl Method {
         capacity_bps: u64,
         nic_bps: u64,
         chunk_kib: u64,
+        queue_bytes: u64,
         guard_us: u64,
     ) -> String {
         let mut text = String::new();
@@ -80,7 +81,7 @@ impl Method {
         // Writing to a string does not fail.
         let _ = writeln!(text, "policy = \"{policy}\"\nchunk = \"{chunk_kib}KiB\"\n{slot}");
         let _ = writeln!(text, "[[link]]\nname = \"bottleneck\"\ncapacity = \"{capacity_bps}bit\"");
-        let _ = writeln!(text, "guard = \"{guard_us}us\"");
+        let _ = writeln!(text, "guard = \"{guard_us}us\"\nqueue = \"{}KiB\"", queue_bytes >> 10);
         text
     }
 }

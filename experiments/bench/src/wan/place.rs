@@ -1,5 +1,6 @@
 //! Rates, headers, and the namespaces that have them.
 use super::method::{Method, URGENT_DSCP};
+use crate::hop::{FIRST_PACKET_HEADERS, PATH_MTU};
 use anyhow::Result;
 use catchment_netns::{Star, StarSpec};
 use std::net::IpAddr;
@@ -16,9 +17,8 @@ const CHUNK_LEAST_KIB: u64 = 16;
 pub(super) const SOURCES: u8 = 12;
 /// Longest IP packet: a path MTU of 4,096 and its headers.
 const INTERFACE_MTU: u32 = 4200;
-pub(super) const PATH_MTU: u64 = 4096;
-/// Ethernet 14, UDP 8, BTH 12, RETH 16 (in the first packet of a WRITE alone), ICRC 4.
-const HEADER_BYTES: u64 = 14 + 8 + 12 + 16 + 4;
+/// By which an IPv6 header is longer.
+const IPV6_MORE: u64 = 20;
 /// What the bottleneck may send at once when its timer was late.
 const BURST_BYTES: u64 = 16_384;
 
@@ -65,7 +65,7 @@ impl Place {
     }
 
     pub(super) const fn header_bytes(&self) -> u64 {
-        HEADER_BYTES + if self.ipv6 { 40 } else { 20 }
+        FIRST_PACKET_HEADERS + if self.ipv6 { IPV6_MORE } else { 0 }
     }
 
     /// Returns what a shaper is set to that is to carry this much payload.

@@ -1,7 +1,8 @@
 //! Rows and goals.
 use super::method::Method;
-use super::place::{PATH_MTU, Place, SOURCES};
+use super::place::{Place, SOURCES};
 use crate::bound::Goal;
+use crate::hop::PATH_MTU;
 use crate::host;
 use catchment_sim::admission::Judged;
 use serde::Serialize;
