@@ -6,6 +6,7 @@ use crate::mechanism::Mechanism;
 use crate::pair;
 use crate::stats::percentile;
 use anyhow::{Context as _, Result};
+use std::collections::BTreeMap;
 
 const PERIOD_NS: u64 = 40_000_000;
 const BIN_NS: u64 = 1_000_000;
@@ -101,6 +102,7 @@ impl SetUp {
         let bursts = of.burst_rates();
         let metrics: Vec<(Metric, Vec<f64>)> = vec![
             (("busy_bins_variation", "1"), of.busy_bins_variation()),
+            (("busy_bytes_variation", "1"), of.busy_bytes_variation()),
             (("burst_variation", "1"), by_second(&bursts, variation)),
             (("burst_bytes_per_s", "B/s"), bursts.clone()),
             (("camera_latency_ns_p99", "ns"), of.latency_p99_by_camera()),
@@ -181,6 +183,30 @@ impl Measured<'_> {
         seconds.map(|second| variation(&bins(second))).collect()
     }
 
+    /// The same of bytes: those of a frame came evenly between the frame that came before it, or when it was due, and
+    /// itself.
+    fn busy_bytes_variation(&self) -> Vec<f64> {
+        let mut seconds: Vec<BTreeMap<u64, f64>> = Vec::new();
+        let mut before_ns = 0;
+        for one in self.arrivals {
+            let from_ns = before_ns.max(one.frame * PERIOD_NS).min(one.at_ns);
+            before_ns = one.at_ns;
+            let span = (one.at_ns - from_ns).max(1) as f64;
+            for bin in from_ns / BIN_NS..=one.at_ns / BIN_NS {
+                let (begins_ns, ends_ns) = (bin * BIN_NS, (bin + 1) * BIN_NS);
+                let within =
+                    ends_ns.min(one.at_ns.max(from_ns + 1)) - begins_ns.max(from_ns).min(ends_ns);
+                let second = (begins_ns / SECOND_NS) as usize;
+                seconds.resize_with(seconds.len().max(second + 1), BTreeMap::new);
+                *seconds[second].entry(bin).or_default() += self.bytes * within as f64 / span;
+            }
+        }
+        let bins = |second: &BTreeMap<u64, f64>| -> Vec<f64> {
+            second.values().copied().filter(|bytes| *bytes > 0.0).collect()
+        };
+        seconds.iter().filter(|second| !second.is_empty()).map(|s| variation(&bins(s))).collect()
+    }
+
     /// Of the frames that are due together: bytes by the time until the last one is there.
     fn burst_rates(&self) -> Vec<f64> {
         let mut last_ns = vec![0; self.frames as usize];
@@ -251,6 +277,17 @@ mod tests {
         assert_eq!(of.busy_bins_variation(), [0.0]);
         assert_eq!(of.frames_per_s_least(), 12.5);
         assert!(of.jain() < 0.6);
+    }
+
+    /// A frame that takes four milliseconds fills four bins alike, whichever frames end in them.
+    #[test]
+    fn bytes_of_a_frame_lie_in_all_bins_in_which_it_came() {
+        let arrivals = [arrival(0, 0, 4), arrival(1, 0, 6)];
+        let of = Measured { arrivals: &arrivals, streams: 2, frames: 1, bytes: 4e6 };
+        let [variation] = of.busy_bytes_variation()[..] else { panic!("a second") };
+        // Four bins of 1 MB and two of 2.
+        assert!((variation - 0.3536).abs() < 0.001, "{variation}");
+        assert_eq!(of.busy_bins_variation(), [0.0], "by frames they are alike");
     }
 
     #[test]
