@@ -118,7 +118,7 @@ async fn registered(context: &Context, end: End, register: Register) -> Result<R
     };
     let (root, told_root) = root?;
     let (answer, place) = oneshot::channel();
-    let (classes, ranks, notes, told, max_burst_ns) = {
+    let (classes, ranks, notes, told) = {
         let settings = context.settings.read().unwrap_or_else(std::sync::PoisonError::into_inner);
         let from: IpAddr = from.ip().to_canonical();
         let admitted = admit(&settings, &register, from, certificate.as_deref())?;
@@ -131,7 +131,7 @@ async fn registered(context: &Context, end: End, register: Register) -> Result<R
             spec.deadline_ns.unwrap_or(class_ns) / 1000
         };
         let deadlines_us = specs.iter().map(deadline_us).collect();
-        let told = (settings.lease_ns, chunk_bytes, safe_part_bps, deadlines_us);
+        let told = (settings.lease_ns, chunk_bytes, safe_part_bps, max_burst_ns, deadlines_us);
         let ranks = specs.iter().map(|spec| spec.class.0).collect();
         let names = register.devices.iter().map(|device| device.name.to_string()).collect();
         let known = Names { devices: names, notes: notes.clone() };
@@ -140,14 +140,14 @@ async fn registered(context: &Context, end: End, register: Register) -> Result<R
         let newcomer = Newcomer { process, certificate, root, term, standby, specs, known };
         // While the lock is held: it is registered before other settings hold.
         context.grants.tell(Command::Register(Box::new(newcomer), answer));
-        (classes, ranks, notes, told, max_burst_ns)
+        (classes, ranks, notes, told)
     };
     let Placed { number: source, term, safe_parts, small_bps } =
         place.await.map_err(|_| "the controller ends".to_owned())??;
     // A source of an earlier version does not know the member.
     let small_bps =
         if small_bps.iter().all(|small_bps| *small_bps == 0) { Vec::new() } else { small_bps };
-    let (lease_ns, chunk_bytes, safe_part_bps, deadlines_us) = told;
+    let (lease_ns, chunk_bytes, safe_part_bps, max_burst_ns, deadlines_us) = told;
     let safe_rate_bps = u64::from(safe_parts) * safe_part_bps;
     let devices = classes.len();
     tracing::info!(source, %from, devices, software = %register.software.escape_debug(), "registered");
@@ -184,17 +184,15 @@ fn root(stream: &SecuredStream) -> Result<([u8; 32], Option<Secret<32>>), String
 /// Passes the datagrams of a source on, which come as messages.
 async fn carry_all(mut stream: SecuredStream, context: &Context, carrying: Arc<Semaphore>) {
     let peer = stream.peer().clone();
-    let Ok(_place) = carrying.try_acquire_owned() else {
-        let reason = format!("{CARRIED_MAX} sources already use a connection instead of UDP");
-        let _ = stream.send(&Answer::Refused { reason, transient: true }, MESSAGE_BYTES_MAX).await;
-        return;
-    };
-    let socket = match socket_to(context.datagrams) {
-        Ok(socket) => socket,
-        Err(error) => {
-            let reason = format!("no socket for it: {error}");
-            let _ =
-                stream.send(&Answer::Refused { reason, transient: true }, MESSAGE_BYTES_MAX).await;
+    let full = |_| format!("{CARRIED_MAX} sources already use a connection instead of UDP");
+    let none = |error| format!("no socket for it: {error}");
+    let place = carrying.try_acquire_owned().map_err(full);
+    let taken = place.and_then(|place| Ok((place, socket_to(context.datagrams).map_err(none)?)));
+    let (_place, socket) = match taken {
+        Ok(taken) => taken,
+        Err(reason) => {
+            let refused = Answer::Refused { reason, transient: true };
+            let _ = stream.send(&refused, MESSAGE_BYTES_MAX).await;
             return;
         }
     };

@@ -10,7 +10,7 @@ use std::io;
 use std::net::{Ipv4Addr, UdpSocket};
 use std::time::Duration;
 
-/// Longest datagram.
+/// Longest datagram; a longer one is none of ours.
 pub const DATAGRAM_BYTES_MAX: usize = 1500;
 /// A source that has nothing to say sends a probe each second: who has said nothing for so long is gone.
 pub const SILENT: Duration = Duration::from_secs(30);

@@ -9,6 +9,7 @@ use crate::outbox::Outbox;
 use crate::status::{Status, StreamStatus};
 use catchment_control::admission::controller_side::{ControllerSide, Input, Output};
 use catchment_control::admission::{ConfigError, DeviceSpec, LinkId, PathId, SourceId};
+use catchment_session::carried::DATAGRAM_BYTES_MAX;
 use catchment_session::names::DeviceName;
 use catchment_session::registration::Secret;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -21,8 +22,6 @@ use tokio::sync::oneshot;
 
 /// Datagrams that are received before something is sent.
 const BATCH: usize = 64;
-/// A longer one is none of ours.
-const DATAGRAM_BYTES_MAX: usize = 1500;
 /// Sources that are known at a time.
 const SOURCES_MAX: usize = 1 << 14;
 /// Devices of all sources.

@@ -13,9 +13,10 @@ use super::register::{RETRY_LEAST, Wish, any_socket};
 use super::small::Small;
 use super::{Fallback, Granting, Periodic, Told};
 use catchment_control::admission::source_side::{
-    Config, FREE_BPS, Fallback as Alone, Input, Leave, LocalId, Output, RateView, SourceSide,
+    Config, FREE_BPS, Input, Leave, LocalId, Output, RateView, SourceSide,
 };
 use catchment_observe::Standing;
+use catchment_session::carried::DATAGRAM_BYTES_MAX;
 use catchment_transfer::header::unix_ns;
 use catchment_transfer::{Broken, HeldBlock};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -27,8 +28,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime};
 
-/// A longer datagram is none of ours.
-const DATAGRAM_BYTES_MAX: usize = 1500;
 /// Between two attempts to register, the longest.
 const RETRY_MOST: Duration = Duration::from_secs(4);
 /// What is refused is asked for again after this time.
@@ -105,10 +104,7 @@ impl Machine {
     ) -> io::Result<Self> {
         let standbys = standbys::Standbys::new(wish.controllers());
         // No controller has told a rate.
-        let config = Config::new(match fallback {
-            Fallback::SafeRate | Fallback::Stop => Alone::Stop,
-            Fallback::Free => Alone::Free,
-        });
+        let config = Config::new(registering::alone(fallback, 0));
         Ok(Self {
             granting,
             ranks: vec![0; wish.devices()],

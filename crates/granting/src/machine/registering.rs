@@ -1,9 +1,8 @@
 //! Registering with the controller that is obeyed.
-use super::{
-    Alone, Config, Fallback, Input, Machine, RETRY_MOST, UNHEARD_MOST, UNPACED_PART_BYTES,
-};
+use super::{Config, Fallback, Input, Machine, RETRY_MOST, UNHEARD_MOST, UNPACED_PART_BYTES};
 use crate::carried::carried_to;
 use crate::register::{RETRY_LEAST, Registration, socket_to};
+use catchment_control::admission::source_side::Fallback as Alone;
 use catchment_session::registration::{Admitted, RegisterError, Registered};
 use std::time::Instant;
 
@@ -73,13 +72,7 @@ impl Machine {
             // With the next part.
             self.rate_bps = None;
         }
-        let fallback = match self.fallback {
-            Fallback::SafeRate if told.safe_rate_bps > 0 => {
-                Alone::Safe { rate_bps: told.safe_rate_bps }
-            }
-            Fallback::SafeRate | Fallback::Stop => Alone::Stop,
-            Fallback::Free => Alone::Free,
-        };
+        let fallback = alone(self.fallback, told.safe_rate_bps);
         let chunk_bytes = (told.chunk_bytes / 4096).max(1) * 4096;
         self.config = Config { lease_ns: told.lease_ns, chunk_bytes, fallback };
         self.configure();
@@ -111,6 +104,16 @@ impl Machine {
                 self.register_at = Some(Instant::now() + RETRY_MOST);
             }
         }
+    }
+}
+
+/// Returns what a source does while no controller answers, whose user wants this and whom a controller told a safe rate; 0 for
+/// none.
+pub(super) const fn alone(fallback: Fallback, safe_rate_bps: u64) -> Alone {
+    match fallback {
+        Fallback::SafeRate if safe_rate_bps > 0 => Alone::Safe { rate_bps: safe_rate_bps },
+        Fallback::SafeRate | Fallback::Stop => Alone::Stop,
+        Fallback::Free => Alone::Free,
     }
 }
 

@@ -47,7 +47,6 @@ fn measure_at(place: Place<'_>) -> Result<Vec<Point>> {
     let inquirer = Inquirer::new(place, address)?;
     let start = Instant::now();
     let (mut points, mut seen) = (Vec::new(), (start, passed(place)?));
-    let mut is_over = false;
     for tick in 1.. {
         let at = EVERY * tick;
         // Points are taken at times, and not when something happens.
@@ -55,12 +54,10 @@ fn measure_at(place: Place<'_>) -> Result<Vec<Point>> {
         if at > ALL {
             break;
         }
-        if at > BEFORE && !is_over {
-            is_over = true;
-            controller = None;
-        }
         if at > BEFORE + WITHOUT && controller.is_none() {
             controller = Some(scene.start(place, 0)?);
+        } else if at > BEFORE && at <= BEFORE + WITHOUT {
+            controller = None;
         }
         let granted = controller.as_ref().and_then(|_| inquirer.status());
         let (now, bytes) = (Instant::now(), passed(place)?);
