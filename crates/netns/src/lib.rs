@@ -1,4 +1,5 @@
-//! Hosts in one: network namespaces joined by a veth pair, by a long path, or by a router before a bottleneck.
+//! Hosts in one: network namespaces joined by a veth pair, by a long path, or by a router before a bottleneck; and a
+//! narrow path on this host where there may be no namespaces.
 //!
 //! The namespaces have no name. They exist while a descriptor, a thread or a socket refers to them, so
 //! nothing is left behind, however the process ends.
@@ -13,12 +14,15 @@
 mod namespace;
 mod privilege;
 mod process;
-#[allow(unsafe_code, reason = "no crate at hand wraps the request that makes a TUN interface")]
+#[allow(
+    unsafe_code,
+    reason = "no crate at hand wraps the request that makes a TUN interface, and the count of a socket's drops"
+)]
 mod relay;
 mod star;
 
 pub use namespace::{Namespace, NetnsError, VethPair};
-pub use privilege::{again_with_privilege, has_privilege, with_privilege};
+pub use privilege::{again_with_privilege, has_privilege, why_no_user_namespace, with_privilege};
 pub use process::{children_of, in_own_process, running, wait_until};
-pub use relay::{LongPath, PathCounts, PathSpec};
+pub use relay::{Detour, LongPath, PathCounts, PathSpec};
 pub use star::{QueueCounts, Star, StarSpec};

@@ -1,6 +1,7 @@
 //! The privilege to create namespaces.
 use super::Namespace;
 use super::process::run_test;
+use std::path::Path;
 use std::process::Command;
 use std::{env, io};
 
@@ -12,12 +13,22 @@ pub fn has_privilege() -> bool {
     Namespace::new().is_ok()
 }
 
-/// Returns a command that runs this program in a user namespace of its own.
-fn in_user_namespace() -> io::Result<Command> {
+/// Returns a command that runs a program in a user namespace of its own.
+fn in_user_namespace(program: &Path) -> Command {
     let mut command = Command::new("unshare");
-    command.args(["--user", "--map-root-user", "--net", "--mount"]).arg(env::current_exe()?);
+    command.args(["--user", "--map-root-user", "--net", "--mount"]).arg(program);
     command.env(MARK, "1");
-    Ok(command)
+    command
+}
+
+/// Returns why this process may have no user namespace with network namespaces in it, as `unshare(1)` says it; nothing if it
+/// may. Some systems forbid them to who is not root.
+pub fn why_no_user_namespace() -> Option<String> {
+    match in_user_namespace(Path::new("true")).output() {
+        Ok(output) if output.status.success() => None,
+        Ok(output) => Some(String::from_utf8_lossy(&output.stderr).trim().to_owned()),
+        Err(error) => Some(format!("unshare: {error}")),
+    }
 }
 
 /// Runs this program again, with the same arguments, in a user namespace of its own, and waits for it. Returns its
@@ -30,7 +41,8 @@ pub fn again_with_privilege() -> io::Result<u8> {
         let error = "no network namespaces, not even in a user namespace: run it as root";
         return Err(io::Error::other(error));
     }
-    let status = in_user_namespace()?.args(env::args_os().skip(1)).status()?;
+    let program = env::current_exe()?;
+    let status = in_user_namespace(&program).args(env::args_os().skip(1)).status()?;
     Ok(status.code().map_or(1, |code| u8::try_from(code).unwrap_or(1)))
 }
 
@@ -49,7 +61,8 @@ pub fn with_privilege(test: &str, body: impl FnOnce()) {
         env::var_os(MARK).is_none(),
         "no network namespaces even in a user namespace: run the tests as root"
     );
-    let mut command = in_user_namespace().expect("a process knows its program");
+    let program = env::current_exe().expect("a process knows its program");
+    let mut command = in_user_namespace(&program);
     run_test(
         &mut command,
         test,

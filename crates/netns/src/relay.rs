@@ -1,14 +1,16 @@
-//! Two namespaces joined by a long path: a process that passes packets on, late, at a rate, and not all.
+//! Paths that a thread of this process makes: it passes packets on, late, at a rate, and not all.
 //!
-//! Each end has a TUN interface. A thread for each direction reads packets, keeps those that fit the queue
-//! before the path, and writes each when it would have arrived.
+//! It reads packets, keeps those that fit the queue before the path, and writes each when it would have arrived. Two
+//! namespaces are joined by a [`LongPath`], whose ends have a TUN interface each. Where there may be no namespaces, a
+//! [`Detour`] passes datagrams on to a socket of this host.
 use crate::namespace::{Namespace, NetnsError, os};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::collections::VecDeque;
-use std::net::{IpAddr, Ipv4Addr};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -56,7 +58,14 @@ struct Counts {
     queue_full: AtomicU64,
 }
 
-/// Packets of both directions: those passed on, lost by chance, and dropped because the queue was full.
+impl Counts {
+    /// In the order of their names.
+    fn now(&self) -> [u64; 3] {
+        [&self.passed, &self.lost, &self.queue_full].map(|count| count.load(Ordering::Relaxed))
+    }
+}
+
+/// Packets of a path, of both directions where it has two: those passed on, lost by chance, and dropped because the queue was full.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PathCounts {
     /// Written to the other end.
@@ -91,8 +100,8 @@ impl LongPath {
         let mut threads = Vec::new();
         for (((from, to), lose), counts) in ways.into_iter().zip(lose).zip(&counts) {
             let mut way = Way {
-                from: Arc::clone(from),
-                to: Arc::clone(to),
+                from: From::Tun(Arc::clone(from)),
+                to: To::Tun(Arc::clone(to)),
                 spec,
                 lose,
                 counts: Arc::clone(counts),
@@ -113,14 +122,9 @@ impl LongPath {
 
     /// Returns what the relay did so far.
     pub fn counts(&self) -> PathCounts {
-        let sum = |of: fn(&Counts) -> &AtomicU64| {
-            self.counts.iter().map(|way| of(way).load(Ordering::Relaxed)).sum()
-        };
-        PathCounts {
-            passed: sum(|way| &way.passed),
-            lost: sum(|way| &way.lost),
-            queue_full: sum(|way| &way.queue_full),
-        }
+        let [there, back] = [self.counts[0].now(), self.counts[1].now()];
+        let [passed, lost, queue_full] = [0, 1, 2].map(|what: usize| there[what] + back[what]);
+        PathCounts { passed, lost, queue_full }
     }
 }
 
@@ -132,6 +136,93 @@ impl Drop for LongPath {
             let _ = thread.join();
         }
     }
+}
+
+/// A narrow path to a UDP socket of this host, where no namespaces are allowed: what is sent to its entry goes on to that
+/// socket, from the entry. Dropping it ends it.
+///
+/// Nobody else is slowed down: who sends to the socket itself, and the way back.
+#[derive(Debug)]
+pub struct Detour {
+    entry: Arc<UdpSocket>,
+    ended: Arc<AtomicBool>,
+    counts: Arc<Counts>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Of IPv4 and UDP: the rate of a path is that of IP packets.
+const HEADER_BYTES: u64 = 28;
+
+impl Detour {
+    /// Starts it on a free port of 127.0.0.1, towards a socket of that address.
+    ///
+    /// # Errors
+    /// There is no port.
+    pub fn new(spec: PathSpec, to: SocketAddr) -> io::Result<Self> {
+        let entry = Arc::new(UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?);
+        entry.set_nonblocking(true)?;
+        let (ended, counts) = (Arc::new(AtomicBool::new(false)), Arc::new(Counts::default()));
+        let mut way = Way {
+            from: From::Socket(Arc::clone(&entry)),
+            to: To::Socket(Arc::clone(&entry), to),
+            spec,
+            lose: || false,
+            counts: Arc::clone(&counts),
+            free_at: Instant::now(),
+            under_way: VecDeque::new(),
+            spare: Vec::new(),
+        };
+        let until = Arc::clone(&ended);
+        let thread = std::thread::spawn(move || {
+            go_first();
+            while !until.load(Ordering::Relaxed) && way.turn() {}
+        });
+        Ok(Self { entry, ended, counts, thread: Some(thread) })
+    }
+
+    /// Returns where datagrams enter.
+    ///
+    /// # Errors
+    /// The system does not say.
+    pub fn entry(&self) -> io::Result<SocketAddr> {
+        self.entry.local_addr()
+    }
+
+    /// Returns what it did so far. What waits for its thread while the entry's buffer is full has no room either.
+    ///
+    /// # Errors
+    /// The system does not say what the buffer had no room for.
+    pub fn counts(&self) -> io::Result<PathCounts> {
+        let [passed, lost, queue_full] = self.counts.now();
+        let queue_full = queue_full + dropped_by(&self.entry)?;
+        Ok(PathCounts { passed, lost, queue_full })
+    }
+}
+
+impl Drop for Detour {
+    fn drop(&mut self) {
+        self.ended.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // It has nothing to say.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Returns how many datagrams a socket had no room for.
+fn dropped_by(socket: &UdpSocket) -> io::Result<u64> {
+    // SK_MEMINFO_DROPS is the last of nine numbers.
+    let mut numbers = [0u32; 9];
+    let mut bytes = size_of_val(&numbers) as libc::socklen_t;
+    // SAFETY: the option writes at most so many bytes into the numbers, which outlive the call.
+    let failed = unsafe {
+        let (fd, into) = (socket.as_raw_fd(), numbers.as_mut_ptr().cast());
+        libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_MEMINFO, into, &raw mut bytes)
+    };
+    if failed != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(u64::from(numbers[8]))
 }
 
 /// Makes the TUN interface of an end.
@@ -169,10 +260,53 @@ fn go_first() {
     let _ = unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const first) };
 }
 
+/// Where packets come from.
+enum From {
+    Tun(Arc<OwnedFd>),
+    Socket(Arc<UdpSocket>),
+}
+
+/// Where they go.
+enum To {
+    Tun(Arc<OwnedFd>),
+    Socket(Arc<UdpSocket>, SocketAddr),
+}
+
+impl From {
+    fn fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Tun(tun) => tun.as_fd(),
+            Self::Socket(socket) => socket.as_fd(),
+        }
+    }
+
+    /// Returns the bytes of an IP packet that are not read.
+    fn header_bytes(&self) -> u64 {
+        match self {
+            Self::Tun(_) => 0,
+            Self::Socket(_) => HEADER_BYTES,
+        }
+    }
+}
+
+impl To {
+    /// Returns false if the end is gone. A packet that it does not take (it is being set up, or has no room) is lost, as
+    /// on a wire.
+    fn write(&self, packet: &[u8]) -> bool {
+        match self {
+            Self::Tun(tun) => rustix::io::write(tun, packet) != Err(Errno::BADFD),
+            Self::Socket(socket, to) => {
+                let _ = socket.send_to(packet, to);
+                true
+            }
+        }
+    }
+}
+
 /// One direction.
 struct Way<L> {
-    from: Arc<OwnedFd>,
-    to: Arc<OwnedFd>,
+    from: From,
+    to: To,
     spec: PathSpec,
     lose: L,
     counts: Arc<Counts>,
@@ -189,7 +323,7 @@ impl<L: FnMut() -> bool> Way<L> {
         let now = Instant::now();
         let due = self.under_way.front().map_or(LOOK, |(at, _)| at.saturating_duration_since(now));
         let timeout = due.min(LOOK).try_into().ok();
-        let mut ends = [PollFd::new(&*self.from, PollFlags::IN)];
+        let mut ends = [PollFd::from_borrowed_fd(self.from.fd(), PollFlags::IN)];
         match poll(&mut ends, timeout.as_ref()) {
             Ok(_) | Err(Errno::INTR) => self.take() && self.deliver(),
             Err(_) => false,
@@ -201,13 +335,17 @@ impl<L: FnMut() -> bool> Way<L> {
         loop {
             let mut packet = self.spare.pop().unwrap_or_default();
             packet.resize(self.spec.mtu as usize, 0);
-            match rustix::io::read(&*self.from, &mut packet) {
+            match rustix::io::read(self.from.fd(), &mut packet) {
                 Ok(bytes) => packet.truncate(bytes),
                 Err(Errno::AGAIN) => {
                     self.spare.push(packet);
                     return true;
                 }
-                Err(Errno::INTR) => continue,
+                // A socket tells so that a datagram of before met nobody.
+                Err(Errno::INTR | Errno::CONNREFUSED) => {
+                    self.spare.push(packet);
+                    continue;
+                }
                 Err(_) => return false,
             }
             self.accept(packet);
@@ -219,7 +357,8 @@ impl<L: FnMut() -> bool> Way<L> {
 
     fn accept(&mut self, packet: Vec<u8>) {
         let now = Instant::now();
-        let (bytes, rate) = (packet.len() as u64, self.spec.rate_bps.max(1));
+        let bytes = packet.len() as u64 + self.from.header_bytes();
+        let rate = self.spec.rate_bps.max(1);
         let waits = self.free_at.saturating_duration_since(now);
         let waiting_bytes = (waits.as_secs_f64() * rate as f64 / 8.0) as u64;
         if waiting_bytes + bytes > self.spec.queue_bytes {
@@ -240,11 +379,10 @@ impl<L: FnMut() -> bool> Way<L> {
         while self.under_way.front().is_some_and(|(at, _)| *at <= now)
             && let Some((_, packet)) = self.under_way.pop_front()
         {
-            // A packet that the end does not take (it is being set up, or has no room) is lost, as on a wire.
-            match rustix::io::write(&*self.to, &packet) {
-                Err(Errno::BADFD) => return false,
-                Ok(_) | Err(_) => self.counts.passed.fetch_add(1, Ordering::Relaxed),
-            };
+            if !self.to.write(&packet) {
+                return false;
+            }
+            self.counts.passed.fetch_add(1, Ordering::Relaxed);
             self.spare.push(packet);
         }
         true
@@ -255,7 +393,6 @@ impl<L: FnMut() -> bool> Way<L> {
 mod tests {
     use super::*;
     use crate::with_privilege;
-    use std::net::UdpSocket;
 
     #[test]
     fn packets_come_late_not_all_and_no_more_than_the_queue_takes() {
@@ -293,5 +430,33 @@ mod tests {
             let counts = path.counts();
             assert!(counts.lost >= 2 && counts.queue_full > 0, "{counts:?}");
         });
+    }
+
+    /// No privilege is needed.
+    #[test]
+    fn a_detour_passes_on_what_its_queue_takes() {
+        let end = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        end.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        let spec =
+            PathSpec { rate_bps: 8_000_000, delay: Duration::ZERO, queue_bytes: 10_000, mtu: 1500 };
+        let detour = Detour::new(spec, end.local_addr().unwrap()).unwrap();
+        let (entry, source) = (detour.entry().unwrap(), UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)));
+        let source = source.unwrap();
+        for number in 0..40u8 {
+            source.send_to(&[number; 972], entry).unwrap();
+        }
+        // 1,000 bytes with their headers: ten fit, and more while these leave.
+        for number in 0..10u8 {
+            let mut bytes = [0; 2000];
+            assert_eq!(end.recv_from(&mut bytes).unwrap(), (972, entry));
+            assert_eq!(bytes[0], number);
+        }
+        // All 40 are counted once the last that fits has passed.
+        let counts = || detour.counts().unwrap();
+        while counts().passed + counts().queue_full < 40 {
+            std::thread::yield_now();
+        }
+        assert!(counts().queue_full > 0, "{:?}", counts());
+        assert_eq!(counts().lost, 0);
     }
 }

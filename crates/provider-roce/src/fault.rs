@@ -1,6 +1,7 @@
 //! Injected faults: a device that loses, reorders, duplicates or corrupts what it sends, or answers
 //! wrongly. They test the other end: ours, or a hardware RNIC's.
 use std::fmt;
+use std::net::SocketAddr;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -25,6 +26,9 @@ pub struct Faults {
     pub nak_storm: bool,
     /// Acknowledgements are held back for this time, forever if the word stands alone.
     pub stall_ack: Option<Duration>,
+    /// Packets go to this address in place of their peer's, as if that one had sent them: something there passes them on to
+    /// the peer. The peer answers this device itself.
+    pub via: Option<SocketAddr>,
     /// Seed of the choices: the same seed and the same packets give the same faults.
     pub seed: u64,
 }
@@ -39,6 +43,7 @@ impl Default for Faults {
             bad_icrc: 0.0,
             nak_storm: false,
             stall_ack: None,
+            via: None,
             seed: 1,
         }
     }
@@ -51,7 +56,7 @@ pub enum FaultParseError {
     /// An unknown word.
     #[error(
         "unknown fault {0:?}; known are drop=SHARE, reorder=SHARE, dup=SHARE, corrupt=SHARE, \
-         bad-icrc[=SHARE], nak-storm, stall-ack[=TIME], seed=NUMBER, with commas between"
+         bad-icrc[=SHARE], nak-storm, stall-ack[=TIME], via=ADDRESS, seed=NUMBER, with commas between"
     )]
     Unknown(String),
     /// A fault without the value that it needs.
@@ -71,6 +76,9 @@ pub enum FaultParseError {
     /// An invalid time.
     #[error("stall-ack={0:?}: a time is a whole number with us, ms or s, such as 10ms")]
     Time(String),
+    /// An invalid address.
+    #[error("via={0:?}: an address is an IP address and a UDP port, such as 127.0.0.1:5000")]
+    Via(String),
     /// An invalid seed.
     #[error("seed={0:?}: a seed is a whole number")]
     Seed(String),
@@ -105,6 +113,11 @@ impl Faults {
                 Some(value) => return Err(FaultParseError::Value("nak-storm", value.into())),
             },
             "stall-ack" => self.stall_ack = Some(value.map_or(Ok(Duration::MAX), time)?),
+            "via" => {
+                let text = value.ok_or(FaultParseError::NoValue("via"))?;
+                let via = text.parse().map_err(|_| FaultParseError::Via(text.into()))?;
+                self.via = Some(via);
+            }
             "seed" => {
                 let text = value.ok_or(FaultParseError::NoValue("seed"))?;
                 self.seed = text.parse().map_err(|_| FaultParseError::Seed(text.into()))?;
@@ -155,6 +168,9 @@ impl fmt::Display for Faults {
             Some(time) => write!(f, "stall-ack={}us,", time.as_micros())?,
             None => {}
         }
+        if let Some(via) = self.via {
+            write!(f, "via={via},")?;
+        }
         write!(f, "seed={}", self.seed)
     }
 }
@@ -184,8 +200,8 @@ pub struct FaultCounters {
 /// A whole datagram to be sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Datagram {
-    pub(crate) from: std::net::SocketAddr,
-    pub(crate) to: std::net::SocketAddr,
+    pub(crate) from: SocketAddr,
+    pub(crate) to: SocketAddr,
     /// Transport bytes and ICRC.
     pub(crate) bytes: Vec<u8>,
 }
@@ -222,6 +238,11 @@ impl FaultInjector {
     pub(crate) fn storms(&mut self) -> bool {
         self.counters.naks += u64::from(self.faults.nak_storm);
         self.faults.nak_storm
+    }
+
+    /// Returns who passes packets on.
+    pub(crate) fn via(&self) -> Option<SocketAddr> {
+        self.faults.via
     }
 
     /// Returns when the next held packet leaves.
@@ -319,6 +340,8 @@ mod tests {
         for text in [
             "drop=0.01,reorder=0.02,dup=0.5,corrupt=1,nak-storm,bad-icrc,stall-ack,seed=9",
             "stall-ack=10ms",
+            "via=127.0.0.1:5000,drop=0.5",
+            "via=[::1]:5000",
             "",
         ] {
             let faults: Faults = text.parse().unwrap();
@@ -339,6 +362,8 @@ mod tests {
             ("stall-ack=10", "stall-ack=\"10\""),
             ("nak-storm=1", "takes no value"),
             ("seed=x", "seed=\"x\""),
+            ("via=localhost", "via=\"localhost\""),
+            ("via", "via needs a value"),
         ] {
             let error = text.parse::<Faults>().unwrap_err().to_string();
             assert!(error.contains(part), "{error}");

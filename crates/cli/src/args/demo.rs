@@ -50,11 +50,13 @@ pub(crate) struct DemoArgs {
     pub(crate) send_queue: Option<u32>,
     #[command(flatten)]
     pub(crate) providers: ProviderArgs,
-    /// Show what a transmission controller does instead: a narrow link between network namespaces, without one and with
-    /// one
+    /// Show what a transmission controller does instead: cameras share a narrow link, without one and with one
     #[arg(long, conflicts_with_all = ["format", "rate", "frames", "input", "out", "sink", "keep_frames", "dashboard",
         "send_queue"])]
     pub(crate) controller: bool,
+    /// With --controller: the narrow link is a relay in this process, as where network namespaces are not allowed
+    #[arg(long, requires = "controller")]
+    pub(crate) relay: bool,
     /// Write the summary as one JSON object
     #[arg(long)]
     pub(crate) json: bool,

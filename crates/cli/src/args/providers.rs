@@ -138,6 +138,11 @@ impl ProviderArgs {
         Err(idle_fault("within a host they go through shared memory"))
     }
 
+    /// Returns the same with nothing but RoCE in software.
+    pub(crate) fn only_roce(&self) -> Self {
+        Self { require: vec![self.roce().info().name.to_owned()], ..self.clone() }
+    }
+
     pub(crate) fn roce(&self) -> RoceOptions {
         RoceOptions { fault: self.fault, ..self.devices.roce() }
     }

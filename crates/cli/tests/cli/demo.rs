@@ -50,13 +50,21 @@ fn twelve_cameras_arrive_through_one_queue_pair() {
 
 #[test]
 fn a_narrow_link_is_shared_without_a_controller_and_with_one() {
+    share_a_narrow_link("netns", &["--controller", "--json", "--seconds", "2"]);
+}
+
+#[test]
+fn a_relay_is_the_narrow_link_where_there_may_be_no_namespaces() {
+    share_a_narrow_link("relay", &["--controller", "--relay", "--json", "--seconds", "2"]);
+}
+
+fn share_a_narrow_link(place: &str, words: &[&str]) {
     let tmp = tempfile::tempdir().unwrap();
-    let words = ["--controller", "--json", "--seconds", "2"];
-    let finished = finish(&mut demo(tmp.path(), &words)).expect(0);
+    let finished = finish(&mut demo(tmp.path(), words)).expect(0);
     let lines: Vec<&str> = finished.stdout.lines().collect();
     assert_eq!(lines.len(), 1, "stdout is one JSON object: {finished:#?}");
     let summary = finished.last_json();
-    assert_eq!(summary["cameras"], 12);
+    assert_eq!((&summary["place"], &summary["cameras"]), (&place.into(), &12.into()));
     for phase in ["without_controller", "with_controller"] {
         let phase = &summary[phase];
         let frames = |class: &str| number(&phase[class], "frames");

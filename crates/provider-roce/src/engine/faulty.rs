@@ -7,6 +7,7 @@ use crate::io::{Route, Sealer, net_header};
 use crate::keys::KeyTable;
 use catchment_roce::wire::{Opcode, icrc};
 use catchment_roce::{OutPacket, Piece, TransmitBatch};
+use std::net::SocketAddr;
 
 /// Turns of queue pairs before packets are received again.
 const TURNS: usize = 4;
@@ -76,25 +77,27 @@ fn pass(faults: &mut FaultInjector, device: &DeviceCore, way: Way<'_>, transport
     if opcode == Some(Opcode::RcAcknowledge) && faults.storms() {
         let mut nak = transport.clone();
         nak[SYNDROME_AT] = NAK_PSN_SEQUENCE;
-        send(device, &sealed(way, nak));
+        send(device, &sealed(way, faults.via(), nak));
     }
-    let datagram = sealed(way, transport);
+    let datagram = sealed(way, faults.via(), transport);
     faults.pass(device.now_ns(), kind, datagram, |datagram| {
         send(device, datagram);
     });
 }
 
-/// Adds counter and tag, and the ICRC. Alone in its datagram, an IPv4 packet has identification 0.
-fn sealed((route, sealer): Way<'_>, mut transport: Vec<u8>) -> Datagram {
+/// Adds counter and tag, and the ICRC, which is that of the packet as the peer receives it. Alone in its datagram, an IPv4
+/// packet has identification 0.
+fn sealed((route, sealer): Way<'_>, via: Option<SocketAddr>, mut transport: Vec<u8>) -> Datagram {
     let (from, to) = (route.local, route.remote);
     if let Some(sealer) = sealer {
         let sealed = sealer.seal(&mut transport.clone());
         transport.extend_from_slice(&sealed);
     }
     // Connecting excludes addresses of two families; such a packet counts as lost.
-    let icrc = net_header(from, to).map_or(0, |net| icrc::compute(&net, &transport));
+    let seen_from = via.unwrap_or(from);
+    let icrc = net_header(seen_from, to).map_or(0, |net| icrc::compute(&net, &transport));
     transport.extend_from_slice(&icrc.to_le_bytes());
-    Datagram { from, to, bytes: transport }
+    Datagram { from, to: via.unwrap_or(to), bytes: transport }
 }
 
 fn send(device: &DeviceCore, datagram: &Datagram) {

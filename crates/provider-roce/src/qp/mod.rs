@@ -188,7 +188,10 @@ impl Qp for RoceQp {
 
     fn endpoint(&self) -> Endpoint {
         let device = self.device();
-        let net = NetEnd { key: self.key, ..device.net().with_source_port(self.source_port) };
+        // Who passes our packets on sends them from a port of its own.
+        let via = device.options.fault.and_then(|faults| faults.via);
+        let source_port = via.map_or(self.source_port, |via| via.port());
+        let net = NetEnd { key: self.key, ..device.net().with_source_port(source_port) };
         Endpoint { gid: device.gid, qpn: self.qpn, psn: self.psn, net: Some(net) }
     }
 

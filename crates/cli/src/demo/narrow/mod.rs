@@ -2,17 +2,19 @@
 //! controller.
 //!
 //! Every camera is a process in a network namespace of its own; a router carries all of them to the collector through one
-//! bottleneck, a token bucket of the kernel with a short drop-tail queue. The first camera is urgent.
+//! bottleneck, a token bucket of the kernel with a short drop-tail queue. Where there may be no namespaces, a relay of this
+//! process is the bottleneck. The first camera is urgent.
 mod frames;
 mod phase;
+mod place;
 mod report;
 
 use crate::args::DemoArgs;
 use crate::failure::{Code, Failure, OrFail as _};
 use crate::output::say;
 use anyhow::{Context as _, anyhow};
-use catchment_netns::{Star, StarSpec};
 use phase::Phase;
+use place::Place;
 
 /// What the link carries, payload.
 const CAPACITY_BPS: u64 = 100_000_000;
@@ -27,9 +29,17 @@ const BURST_BYTES: u64 = 16 << 10;
 /// Cameras, the first of which is urgent.
 const CAMERAS: u8 = 12;
 
-/// Runs it, in a user namespace of its own where this process may create no network namespaces.
+/// Runs it, in a user namespace of its own where this process may create no network namespaces, or with a relay where it
+/// may have no user namespace either.
 pub(super) fn run(args: &DemoArgs) -> Result<(), Failure> {
-    if !catchment_netns::has_privilege() {
+    let has_privilege = catchment_netns::has_privilege();
+    let why_none =
+        (!args.relay && !has_privilege).then(catchment_netns::why_no_user_namespace).flatten();
+    if let Some(why) = &why_none {
+        say!("no network namespaces here ({why}): a relay of this process is the narrow link");
+    }
+    let has_relay = args.relay || why_none.is_some();
+    if !has_relay && !has_privilege {
         let again = catchment_netns::again_with_privilege();
         let again = again.context("a narrow link needs network namespaces").or_fail(Code::Local);
         return again.and_then(|code| if code == 0 { Ok(()) } else { Err(Failure::Silent(code)) });
@@ -42,16 +52,8 @@ pub(super) fn run(args: &DemoArgs) -> Result<(), Failure> {
             )?
         }
     };
-    let spec = StarSpec {
-        sources: cameras,
-        mtu: INTERFACE_MTU,
-        nic_bps: NIC_BPS,
-        bottleneck_bps: CAPACITY_BPS * WIRE_PERCENT / 100,
-        queue_bytes: QUEUE_KIB << 10,
-        burst_bytes: BURST_BYTES,
-        urgent_dscp: None,
-    };
-    let star = Star::new(spec).context("cannot make the narrow link").or_fail(Code::Local)?;
+    let place = if has_relay { Place::relay() } else { Place::namespaces(cameras) };
+    let place = place.context("cannot make the narrow link").or_fail(Code::Local)?;
     say!(
         "{cameras} cameras share a link of {} Mbit/s to a collector; cam00 is urgent. {} s as they like, {} s with a \
          transmission controller",
@@ -59,10 +61,10 @@ pub(super) fn run(args: &DemoArgs) -> Result<(), Failure> {
         args.seconds.as_secs_f64(),
         args.seconds.as_secs_f64()
     );
-    let phase = |with_controller| Phase { args, star: &star, cameras, with_controller };
+    let phase = |with_controller| Phase { args, place: &place, cameras, with_controller };
     let without = phase(false).run()?;
     let with = phase(true).run()?;
-    let summary = report::summary(args, cameras, without, with);
+    let summary = report::summary(args, (place.name(), cameras), without, with);
     report::print(args, &summary)?;
     report::check(&summary)
 }

@@ -2,12 +2,12 @@
 use super::super::child::{Event, Process, Role};
 use super::super::folder::Folder;
 use super::frames::{Frames, measure};
+use super::place::Place;
 use super::{CAPACITY_BPS, QUEUE_KIB};
 use crate::args::DemoArgs;
 use crate::failure::{Code, Failure, OrFail as _};
 use crate::output::events::{CollectEvent, CollectSummary, SendEvent, SendSummary};
 use anyhow::{Context as _, Result, anyhow, ensure};
-use catchment_netns::{Namespace, Star};
 use serde::Serialize;
 use std::ffi::OsString;
 use std::fs::File;
@@ -18,7 +18,6 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-const CONTROL_PORT: u16 = 7118;
 /// How old frames may be when they are there.
 const URGENT_MS: f64 = 100.0;
 const TOLERANT_MS: f64 = 1000.0;
@@ -36,7 +35,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// A time in which the cameras send.
 pub(super) struct Phase<'a> {
     pub(super) args: &'a DemoArgs,
-    pub(super) star: &'a Star,
+    pub(super) place: &'a Place,
     pub(super) cameras: u8,
     pub(super) with_controller: bool,
 }
@@ -69,14 +68,14 @@ impl Phase<'_> {
 
     fn try_run(&self, folder: &Path) -> Result<Outcome> {
         let out = folder.join("frames");
-        let dropped = self.star.bottleneck()?.drops;
+        let dropped = self.place.dropped()?;
         let controller = self.with_controller.then(|| self.start_controller(folder)).transpose()?;
         let (collector, told) = self.start_collector(folder, &out)?;
         let Event::Collector(CollectEvent::Listening(listening)) = next(&told)? else {
             return Err(anyhow!("the collector does not say where it listens"));
         };
         let sources = (0..self.cameras)
-            .map(|at| self.start_source(folder, at, &listening.address))
+            .map(|at| self.start_source(folder, at, &listening.address, controller.as_ref()))
             .collect::<Result<Vec<_>>>()?;
         let waiting = match &controller {
             Some(controller) => self.explain(controller.address),
@@ -89,7 +88,7 @@ impl Phase<'_> {
         Ok(Outcome {
             frames_sent: sum(|sent| sent.fates.frames_sent),
             frames_lost: collected.received.frames_lost,
-            packets_dropped: self.star.bottleneck()?.drops - dropped,
+            packets_dropped: self.place.dropped()? - dropped,
             deadlines_missed: sum(|sent| sent.deadlines_missed),
             urgent: measure(&out, (0..1).map(name), URGENT_MS)?,
             others: measure(&out, (1..self.cameras).map(name), TOLERANT_MS)?,
@@ -97,29 +96,18 @@ impl Phase<'_> {
         })
     }
 
-    /// Starts a process in a namespace, which writes its errors to a file.
-    fn start(
-        &self,
-        role: Role,
-        at: &Namespace,
-        log: &Path,
-        words: Vec<OsString>,
-    ) -> Result<(Process, Receiver<Event>)> {
-        let (sender, told) = channel();
-        let log = File::create(log)?;
-        let started = at.run(|| Process::start_with(role, words, log.into(), sender))?;
-        Ok((started?, told))
-    }
-
     fn start_collector(&self, folder: &Path, out: &Path) -> Result<(Process, Receiver<Event>)> {
-        let listen = SocketAddr::new(Star::COLLECTOR_V4, 0).to_string();
+        let listen = SocketAddr::new(self.place.address(), 0).to_string();
         let mut words: Vec<OsString> =
             ["collect", "--insecure", "--no-dashboard", "--listen", &listen, "--out"]
                 .map(Into::into)
                 .into();
         words.push(out.into());
-        words.extend(self.args.providers.words());
-        self.start(Role::Collector, &self.star.collector, &folder.join("collector.log"), words)
+        words.extend(self.place.of_collector(&self.args.providers).words());
+        let (sender, told) = channel();
+        let log = File::create(folder.join("collector.log"))?;
+        let start = || Process::start_with(Role::Collector, words, log.into(), sender);
+        Ok((self.place.at_collector(start)??, told))
     }
 
     fn start_source(
@@ -127,6 +115,7 @@ impl Phase<'_> {
         folder: &Path,
         at: u8,
         collector: &str,
+        controller: Option<&Controller>,
     ) -> Result<(Process, Receiver<Event>)> {
         let name = name(at);
         let others = f64::from(self.cameras - 1);
@@ -139,20 +128,21 @@ impl Phase<'_> {
         let mut words: Vec<String> =
             ["send", "--insecure", "--input", input, "--device", &name].map(Into::into).into();
         words.extend(["--rate", &rate, "--seconds", &seconds, "--wait", "30"].map(Into::into));
-        if self.with_controller {
-            let controller = SocketAddr::new(Star::COLLECTOR_V4, CONTROL_PORT).to_string();
-            words.extend(["--controller", &controller].map(Into::into));
+        if let Some(controller) = controller {
+            words.extend(["--controller", &controller.address.to_string()].map(Into::into));
             words.extend(["--priority".to_owned(), format!("{name}={class}")]);
         }
         words.push(collector.to_owned());
         let mut words: Vec<OsString> = words.into_iter().map(OsString::from).collect();
-        words.extend(self.args.providers.words());
-        let namespace = self.star.sources.get(usize::from(at)).context("a namespace")?;
-        self.start(Role::Source, namespace, &folder.join(format!("{name}.log")), words)
+        words.extend(self.place.of_camera(&self.args.providers)?.words());
+        let (sender, told) = channel();
+        let log = File::create(folder.join(format!("{name}.log")))?;
+        let start = || Process::start_with(Role::Source, words, log.into(), sender);
+        Ok((self.place.at_camera(at, start)??, told))
     }
 
     fn start_controller(&self, folder: &Path) -> Result<Controller> {
-        let address = SocketAddr::new(Star::COLLECTOR_V4, CONTROL_PORT);
+        let address = self.place.controller()?;
         let config = folder.join("control.toml");
         let text = format!(
             "chunk = \"64KiB\"\n[[link]]\nname = \"narrow\"\ncapacity = \"{CAPACITY_BPS}bit\"\nguard = \"1ms\"\nqueue = \"{QUEUE_KIB}KiB\"\n"
@@ -160,7 +150,7 @@ impl Phase<'_> {
         std::fs::write(&config, text)?;
         let log = File::create(folder.join("controller.log"))?;
         let program = std::env::current_exe()?;
-        let child = self.star.collector.run(|| {
+        let child = self.place.at_collector(|| {
             Command::new(program)
                 .args(["control", "--insecure", "--until-stdin-closes", "--listen"])
                 .arg(address.to_string())
@@ -173,7 +163,7 @@ impl Phase<'_> {
         })??;
         let controller = Controller { child, address };
         let limit = Instant::now() + PATIENCE;
-        while self.star.collector.run(|| TcpStream::connect(address))?.is_err() {
+        while self.place.at_collector(|| TcpStream::connect(address))?.is_err() {
             ensure!(Instant::now() < limit, "the controller does not listen at {address}");
             // Its socket has no event.
             thread::sleep(LOOK);
@@ -188,7 +178,7 @@ impl Phase<'_> {
         while Instant::now() < end {
             let name = name(cameras.next()?);
             let program = std::env::current_exe().ok()?;
-            let asked = self.star.collector.run(|| {
+            let asked = self.place.at_collector(|| {
                 let mut command = Command::new(program);
                 command.args(["explain", "stream", &name, "--insecure", "--controller"]);
                 command.arg(controller.to_string()).output()

@@ -11,6 +11,8 @@ use serde::Serialize;
 
 #[derive(Debug, Serialize)]
 pub(super) struct NarrowSummary {
+    /// `netns`, or `relay` where there may be no network namespaces.
+    place: &'static str,
     cameras: u8,
     seconds: f64,
     capacity_bps: u64,
@@ -22,7 +24,7 @@ pub(super) struct NarrowSummary {
 
 pub(super) fn summary(
     args: &DemoArgs,
-    cameras: u8,
+    (place, cameras): (&'static str, u8),
     without_controller: Outcome,
     with_controller: Outcome,
 ) -> NarrowSummary {
@@ -32,6 +34,7 @@ pub(super) fn summary(
         .map(|(with, without)| (with / without * 1e3).round() / 1e3)
         .filter(|ratio| ratio.is_finite());
     NarrowSummary {
+        place,
         cameras,
         seconds: args.seconds.as_secs_f64(),
         capacity_bps: CAPACITY_BPS,
