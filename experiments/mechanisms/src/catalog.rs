@@ -13,8 +13,12 @@ pub enum Protocol {
     Sb,
     /// The same, the receiver's memory filled in place.
     SbInPlace,
+    /// The product's, with a CRC32C in each block that the receiver checks.
+    SbCrc,
     /// Status bytes as in the paper.
     SbPaper,
+    /// The same, the bytes of both sides in an array each.
+    SbPaperApart,
     /// The paper's sliding window.
     SwPaper,
     /// A sliding window as fair as verbs allow.
@@ -30,10 +34,12 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 11] = [
         Self::Sb,
         Self::SbInPlace,
+        Self::SbCrc,
         Self::SbPaper,
+        Self::SbPaperApart,
         Self::SwPaper,
         Self::SwFair,
         Self::SwSack,
@@ -46,7 +52,9 @@ impl Protocol {
         match self {
             Self::Sb => "sb",
             Self::SbInPlace => "sb-in-place",
+            Self::SbCrc => "sb-crc",
             Self::SbPaper => "sb-paper",
+            Self::SbPaperApart => "sb-paper-apart",
             Self::SwPaper => "sw-paper",
             Self::SwFair => "sw-fair",
             Self::SwSack => "sw-sack",
@@ -60,7 +68,15 @@ impl Protocol {
         match self {
             Self::Sb => visit.visit(StatusByte::new(shape, CopyMode::Copy)),
             Self::SbInPlace => visit.visit(StatusByte::new(shape, CopyMode::InPlace)),
+            Self::SbCrc => {
+                let checked =
+                    StatusByte { has_crc: true, ..StatusByte::new(shape, CopyMode::Copy) };
+                visit.visit(checked)
+            }
             Self::SbPaper => visit.visit(PaperStatusByte::new(shape)),
+            Self::SbPaperApart => {
+                visit.visit(PaperStatusByte { is_apart: true, ..PaperStatusByte::new(shape) })
+            }
             Self::SwPaper => visit.visit(SwPaper::new(shape)),
             Self::SwFair => visit.visit(SwFair::new(shape, Form::WriteImm)),
             Self::SwSack => visit.visit(SwFair::new(shape, Form::Selective)),

@@ -36,6 +36,8 @@ pub struct StatusByte {
     pub options: SenderOptions,
     /// Number of the session: the same at both ends.
     pub epoch: u64,
+    /// Whether each block has a CRC32C, by which the receiver takes it.
+    pub has_crc: bool,
 }
 
 impl StatusByte {
@@ -48,6 +50,7 @@ impl StatusByte {
             send_cqe: 64,
             options: SenderOptions::default(),
             epoch: 1,
+            has_crc: false,
         }
     }
 
@@ -128,12 +131,12 @@ impl Mechanism for StatusByte {
                 Sender::copying(qp, cq, limits, memory, remote, epoch, options)?
             }
         };
-        Ok(StatusByteSender { sender })
+        Ok(StatusByteSender { sender, has_crc: self.has_crc })
     }
 
     fn receiver(&self, port: Port, _: &Offer) -> Result<StatusByteReceiver, SetupError> {
         let ring = port.mr(0, "the ring", 0)?;
-        let options = ReceiverOptions::default();
+        let options = ReceiverOptions { crc_decides: self.has_crc };
         let receiver = Receiver::new(ring, self.layout()?, self.epoch, options)?;
         Ok(StatusByteReceiver {
             receiver: Arc::new(receiver),
@@ -146,6 +149,7 @@ impl Mechanism for StatusByte {
 #[derive(Clone)]
 pub struct StatusByteSender {
     sender: Sender,
+    has_crc: bool,
 }
 
 impl StatusByteSender {
@@ -175,7 +179,7 @@ impl SendEnd for StatusByteSender {
             frame_bytes: u64::from(claim.bytes()),
             ..BlockMeta::default()
         };
-        claim.commit(&meta, false).map_err(|e| not_sent(e.reason))
+        claim.commit(&meta, self.has_crc).map_err(|e| not_sent(e.reason))
     }
 
     fn progress(&mut self) -> Result<(), EndError> {

@@ -2,12 +2,14 @@
 use catchment_transfer::LayoutError;
 use catchment_transfer::layout::{BLOCKS_ALIGN, LINE_BYTES, MAX_BLOCK_BYTES, MAX_BLOCKS};
 
-/// Shape of a ring in the paper's format: one status array, then blocks of a fixed payload.
+/// Shape of a ring in the paper's format: one status array, then blocks of a fixed payload. With the bytes of
+/// both sides [apart](Self::apart) there are two arrays, which share no cache line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PaperLayout {
     blocks: u32,
     payload_bytes: u32,
     stride: usize,
+    released_offset: usize,
     blocks_offset: usize,
     total_bytes: usize,
 }
@@ -16,6 +18,15 @@ impl PaperLayout {
     pub const HEADER_BYTES: usize = 3;
 
     pub fn new(blocks: u32, payload_bytes: u32) -> Result<Self, LayoutError> {
+        Self::with_arrays(1, blocks, payload_bytes)
+    }
+
+    /// The sender's bytes and the receiver's in an array each, which is not the paper's format.
+    pub fn apart(blocks: u32, payload_bytes: u32) -> Result<Self, LayoutError> {
+        Self::with_arrays(2, blocks, payload_bytes)
+    }
+
+    fn with_arrays(arrays: usize, blocks: u32, payload_bytes: u32) -> Result<Self, LayoutError> {
         if !(1..=MAX_BLOCKS).contains(&blocks) {
             return Err(LayoutError::Blocks(blocks));
         }
@@ -24,12 +35,14 @@ impl PaperLayout {
         }
         let line = LINE_BYTES as usize;
         let stride = (Self::HEADER_BYTES + payload_bytes as usize).next_multiple_of(line);
-        let blocks_offset = (blocks as usize).next_multiple_of(BLOCKS_ALIGN);
+        let array_bytes = (blocks as usize).next_multiple_of(BLOCKS_ALIGN);
+        let released_offset = (arrays - 1) * array_bytes;
+        let blocks_offset = arrays * array_bytes;
         let total_bytes = (blocks as usize)
             .checked_mul(stride)
             .and_then(|bytes| bytes.checked_add(blocks_offset))
             .ok_or(LayoutError::TooLarge { blocks, block_bytes: payload_bytes })?;
-        Ok(Self { blocks, payload_bytes, stride, blocks_offset, total_bytes })
+        Ok(Self { blocks, payload_bytes, stride, released_offset, blocks_offset, total_bytes })
     }
 
     #[inline]
@@ -57,6 +70,16 @@ impl PaperLayout {
     #[inline]
     pub fn status_offset(&self) -> usize {
         0
+    }
+
+    /// Returns where the receiver says that a block is free: in the same bytes, or in the second array.
+    #[inline]
+    pub fn released_offset(&self) -> usize {
+        self.released_offset
+    }
+
+    pub fn is_apart(&self) -> bool {
+        self.released_offset != self.status_offset()
     }
 
     #[inline]
@@ -92,6 +115,10 @@ mod tests {
             prop_assert!(blocks as usize <= layout.block_offset(0));
             prop_assert!(layout.stride() >= layout.wire_bytes() as usize);
             prop_assert_eq!(layout.block_offset(blocks - 1) + layout.stride(), layout.total_bytes());
+            let apart = PaperLayout::apart(blocks, payload).unwrap();
+            prop_assert!(apart.is_apart() && !layout.is_apart());
+            prop_assert!(apart.released_offset() >= blocks as usize);
+            prop_assert!(apart.block_offset(0) >= apart.released_offset() + blocks as usize);
         }
     }
 }

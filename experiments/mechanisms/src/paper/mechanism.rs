@@ -18,15 +18,22 @@ use std::sync::{Arc, Mutex};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PaperStatusByte {
     pub shape: Shape,
+    /// Whether the status bytes of both sides are in an array each, unlike the paper's.
+    pub is_apart: bool,
 }
 
 impl PaperStatusByte {
     pub fn new(shape: Shape) -> Self {
-        Self { shape }
+        Self { shape, is_apart: false }
     }
 
     fn layout(&self) -> Result<PaperLayout, LayoutError> {
-        PaperLayout::new(self.shape.blocks, self.shape.payload_bytes)
+        let Shape { blocks, payload_bytes, .. } = self.shape;
+        if self.is_apart {
+            PaperLayout::apart(blocks, payload_bytes)
+        } else {
+            PaperLayout::new(blocks, payload_bytes)
+        }
     }
 }
 

@@ -9,6 +9,10 @@
 //! It relies on an order between two WRITEs that verbs do not promise
 //! ([`catchment_verbs::Caps::writes_in_order`]); the model checker shows what happens without it.
 //! The product format does not need it.
+//!
+//! With the bytes of both sides apart ([`PaperLayout::apart`]), which the paper does not have, there is a fourth
+//! array, and no cache line at the receiver that both sides write: what sharing one costs is measured so.
+mod apart;
 mod layout;
 mod mechanism;
 mod pool;
@@ -67,6 +71,11 @@ impl<'a> StatusArea<'a> {
     fn new(region: &'a Region, offset: usize, blocks: u32) -> Self {
         Self { bytes: region.slice(offset, blocks as usize).expect(INSIDE) }
     }
+
+    fn put(&self, block: u32, value: u8) {
+        let byte = self.bytes.atomic_u8(block as usize).expect(INSIDE);
+        byte.store(value, Ordering::Release);
+    }
 }
 
 impl StatusBytes for StatusArea<'_> {
@@ -79,8 +88,7 @@ impl StatusBytes for StatusArea<'_> {
     }
 
     fn store(&self, block: u32, state: SlotState) {
-        let byte = self.bytes.atomic_u8(block as usize).expect(INSIDE);
-        byte.store(state as u8, Ordering::Release);
+        self.put(block, state as u8);
     }
 }
 

@@ -1,11 +1,14 @@
 //! The send blocks of the paper's mechanism, filled by many threads (S1.9, S1.10).
+use super::apart::Second;
 use super::protocol::Filling;
 use super::{INSIDE, PaperHeader, StatusArea};
 use crate::SetupError;
 use crate::paper::PaperLayout;
+use catchment_transfer::protocol::SlotState;
 use catchment_verbs::Mr;
 use catchment_verbs::mem::{CACHE_LINE_BYTES, VolatileSlice};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -24,6 +27,8 @@ pub struct PaperPool {
     pub(super) control: Arc<dyn Mr>,
     pub(super) layout: PaperLayout,
     filling: Filling,
+    /// Where the bytes of both sides are apart: the sender's byte of each block at the receiver.
+    sent: Box<[AtomicU8]>,
 }
 
 impl PaperPool {
@@ -44,7 +49,9 @@ impl PaperPool {
         };
         fits(&blocks, layout.blocks_bytes(), "the send blocks")?;
         fits(&control, Self::control_bytes(&layout), "the status memory")?;
-        Ok(Arc::new(Self { blocks, control, layout, filling: Filling::new(layout.blocks()) }))
+        let (filling, of_each) = (Filling::new(layout.blocks()), 0..layout.blocks());
+        let sent = of_each.map(|_| AtomicU8::new(0)).collect();
+        Ok(Arc::new(Self { blocks, control, layout, filling, sent }))
     }
 
     /// Fills the next free send block, from any thread: header and payload first, its status last.
@@ -98,8 +105,22 @@ impl PaperPool {
     }
 
     /// The second status memory: which blocks of the receiver are known to be free.
-    pub(super) fn status2(&self) -> StatusArea<'_> {
-        self.area(self.status2_offset())
+    pub(super) fn status2(&self) -> Second<'_> {
+        let copy = self.area(self.status2_offset());
+        if self.layout.is_apart() {
+            Second::Apart { released: copy, sent: &self.sent }
+        } else {
+            Second::Shared(copy)
+        }
+    }
+
+    /// Returns what is written to the receiver to say that a block is full.
+    pub(super) fn full_byte(&self, block: u32) -> u8 {
+        if self.layout.is_apart() {
+            self.sent[block as usize].load(Ordering::Relaxed) ^ 1
+        } else {
+            SlotState::Full as u8
+        }
     }
 
     fn area(&self, offset: usize) -> StatusArea<'_> {

@@ -1,4 +1,5 @@
 //! The receiving side of the paper's mechanism.
+use super::apart::Third;
 use super::protocol::{self, Taking};
 use super::{INSIDE, PaperHeader, StatusArea, StatusMemory};
 use crate::paper::PaperLayout;
@@ -27,10 +28,11 @@ impl PaperReceiver {
         let error = |source| SetupError::Memory { what: "the ring", source };
         let region = mr.region();
         region.slice(0, layout.total_bytes()).map_err(error)?;
-        let status =
-            region.slice(layout.status_offset(), layout.blocks() as usize).map_err(error)?;
-        if fresh {
-            status.fill(SlotState::Free as u8).map_err(error)?;
+        for offset in [layout.status_offset(), layout.released_offset()] {
+            let status = region.slice(offset, layout.blocks() as usize).map_err(error)?;
+            if fresh {
+                status.fill(SlotState::Free as u8).map_err(error)?;
+            }
         }
         let taking = Taking::new(layout.blocks());
         Ok(Self { shared: Arc::new(Shared { layout, taking, mr }) })
@@ -57,9 +59,15 @@ impl PaperReceiver {
 }
 
 impl Shared {
-    fn status3(&self) -> StatusArea<'_> {
+    fn status3(&self) -> Third<'_> {
         let layout = &self.layout;
-        StatusArea::new(self.mr.region(), layout.status_offset(), layout.blocks())
+        let area = |offset| StatusArea::new(self.mr.region(), offset, layout.blocks());
+        if layout.is_apart() {
+            let (sent, released) = (layout.status_offset(), layout.released_offset());
+            Third::Apart { sent: area(sent), released: area(released) }
+        } else {
+            Third::Shared(area(layout.status_offset()))
+        }
     }
 
     fn bytes(&self, block: u32) -> VolatileSlice<'_> {

@@ -60,12 +60,16 @@ impl PaperSender {
 
     /// Makes a sender to a ring that another sender may have left in use (S1.19): no block counts as
     /// free before the status bytes were read.
+    ///
+    /// # Panics
+    /// The layout has the bytes of both sides apart: what the sender before wrote is in an array that is not read.
     pub fn attach(
         qp: Box<dyn Qp>,
         cq: Arc<dyn Cq>,
         pool: Arc<PaperPool>,
         ring: RemoteAddr,
     ) -> Self {
+        assert!(!pool.layout.is_apart(), "only the receiver's bytes are read");
         for block in 0..pool.layout.blocks() {
             pool.status2().store(block, SlotState::Unavailable);
         }
@@ -116,7 +120,7 @@ impl PaperSender {
         let status = SendOp::Write(self.at(layout.status_offset() + block as usize));
         self.qp.post_send(&[
             SendWr::new(0, data, Payload::Sges(&sge)).unsignaled(),
-            SendWr::new(1, status, Payload::Inline(&[SlotState::Full as u8])),
+            SendWr::new(1, status, Payload::Inline(&[self.pool.full_byte(block)])),
         ])?;
         self.posted = Some(Posted::Block(block));
         self.sending.posted(block, layout.blocks());
@@ -131,7 +135,7 @@ impl PaperSender {
             bytes: self.pool.layout.blocks(),
             lkey: mr.lkey(),
         }];
-        let from = SendOp::Read(self.at(self.pool.layout.status_offset()));
+        let from = SendOp::Read(self.at(self.pool.layout.released_offset()));
         self.qp.post_send(&[SendWr::new(2, from, Payload::Sges(&sge))])?;
         self.posted = Some(Posted::Read);
         self.stats.status_reads += 1;
