@@ -276,6 +276,28 @@ pub(crate) struct Outcome {
     pub(crate) disturbed: Option<bool>,
     /// Smallest part of its core that a polling role had in a batch that counts.
     pub(crate) core_share_min: Option<f64>,
+    /// Blocks, round trips or single times that came before what counts, and what counts.
+    pub(crate) warm_up: Option<WarmUp>,
+    /// Time of the machine's soft interrupts while blocks were streamed.
+    pub(crate) softirq_ns: u64,
+}
+
+/// Operations that do not count since the machine was to get warm, and those after them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct WarmUp {
+    pub(crate) dropped: u64,
+    pub(crate) counted: u64,
+}
+
+/// Operations of a warm-up at least.
+pub(crate) const WARM_UP_OPERATIONS: u64 = 1000;
+/// Of all operations a warm-up has one part of so many at least.
+pub(crate) const WARM_UP_PART: u64 = 10;
+
+impl WarmUp {
+    pub(crate) fn part(self) -> f64 {
+        self.dropped as f64 / (self.dropped + self.counted).max(1) as f64
+    }
 }
 
 /// Part of its core that a polling role must have had for a batch to count.
@@ -293,6 +315,11 @@ impl Outcome {
 
     pub(crate) fn core_share_min(outcomes: &[Self]) -> Option<f64> {
         outcomes.iter().filter_map(|one| one.core_share_min).reduce(f64::min)
+    }
+
+    /// Returns the shortest warm-up of these, by its part of all operations; nothing where nobody counted.
+    pub(crate) fn warm_up(outcomes: &[Self]) -> Option<WarmUp> {
+        outcomes.iter().filter_map(|one| one.warm_up).min_by(|a, b| a.part().total_cmp(&b.part()))
     }
 
     /// Packets of both roles in all of these; nothing where there are none.

@@ -36,8 +36,12 @@ pub(crate) enum Mechanism {
     /// As `sb-paper`, its own copy being the only one.
     Paper,
     SbPaper,
+    /// The same, the status bytes of both sides in an array each.
+    SbPaperApart,
     /// The product's, blocks being filled by a copy.
     Sb,
+    /// The same, each block with a CRC32C by which the receiver takes it.
+    SbCrc,
     /// The same, the collector's memory filled in place.
     SbInPlace,
     /// The paper's sliding window; a thread of its own takes acknowledgements.
@@ -102,7 +106,7 @@ enum By {
 }
 
 /// Name, text of a legend, and what moves the bytes, in the order of [`Mechanism`].
-const MECHANISMS: [(&str, &str, By); 37] = [
+const MECHANISMS: [(&str, &str, By); 39] = [
     ("cache-line", "cache line", By::Other("none")),
     ("memcpy", "memcpy", By::Other("none")),
     ("ours-copy", "Catchment", By::Verbs(Protocol::Sb)),
@@ -111,7 +115,9 @@ const MECHANISMS: [(&str, &str, By); 37] = [
     ("status-read-when-empty", "status read when empty", By::Verbs(Protocol::Sb)),
     ("paper", "status byte, paper", By::Verbs(Protocol::SbPaper)),
     ("sb-paper", "status byte, paper", By::Verbs(Protocol::SbPaper)),
+    ("sb-paper-apart", "status byte, paper, bytes apart", By::Verbs(Protocol::SbPaperApart)),
     ("sb", "status byte, product", By::Verbs(Protocol::Sb)),
+    ("sb-crc", "status byte, product, CRC", By::Verbs(Protocol::SbCrc)),
     ("sb-in-place", "status byte, in place", By::Verbs(Protocol::SbInPlace)),
     ("sw-paper", "window, paper", By::Verbs(Protocol::SwPaper)),
     ("sw-paper-inline", "window, paper, no ACK thread", By::Verbs(Protocol::SwPaper)),
@@ -189,7 +195,15 @@ impl Mechanism {
 
     /// Returns whether a block that is kept keeps those after it.
     pub(crate) fn gives_back_in_order(self) -> bool {
-        let any_order = [Self::SbPaper, Self::Sb, Self::SbInPlace, Self::SwSack, Self::Rendezvous];
+        let any_order = [
+            Self::SbPaper,
+            Self::SbPaperApart,
+            Self::Sb,
+            Self::SbCrc,
+            Self::SbInPlace,
+            Self::SwSack,
+            Self::Rendezvous,
+        ];
         !any_order.contains(&self)
     }
 

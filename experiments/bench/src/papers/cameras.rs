@@ -1,10 +1,10 @@
 //! `cameras`: frames of many cameras at their rate, over one queue pair for all or one each.
 use super::bench::Experiment;
 use super::record::{Cell, Conditions, Row};
-use crate::job::{Cameras, Frames, Job, Outcome, Program};
+use crate::job::{Cameras, Frames, Job, Outcome, Program, WARM_UP_PART, WarmUp};
 use crate::mechanism::Mechanism;
-use crate::pair;
 use crate::stats::percentile;
+use crate::{pair, sys};
 use anyhow::{Context as _, Result};
 use std::collections::BTreeMap;
 
@@ -25,7 +25,9 @@ pub(super) fn measure(of: &mut Experiment<'_>) -> Result<()> {
                     set_up.run(of, frames)
                 });
                 match outcomes {
-                    Ok(outcomes) => set_up.find(of, frames, &outcomes)?,
+                    Ok((outcomes, softirq_ns)) => {
+                        set_up.find(of, frames, &outcomes, softirq_ns)?;
+                    }
                     Err(error) => of.bench.failures.push(format!("{mechanism}: {error:#}")),
                 }
             }
@@ -55,7 +57,9 @@ impl SetUp {
         }
     }
 
-    fn run(&self, of: &mut Experiment<'_>, frames: u64) -> Result<Vec<Outcome>> {
+    /// Returns what its processes found, and the time of the machine's soft interrupts from their start to their end.
+    fn run(&self, of: &mut Experiment<'_>, frames: u64) -> Result<(Vec<Outcome>, u64)> {
+        let softirq_ns = sys::softirq_ns();
         let pairs = if self.programs { self.streams } else { 1 };
         let cameras = self.streams / pairs;
         // Windows have their own; a ring is for all.
@@ -71,11 +75,18 @@ impl SetUp {
             Job { realtime: false, ..of.job(self.mechanism, (self.bytes, blocks), program) }
         };
         let jobs: Vec<Job> = (0..pairs).map(job).collect();
-        pair::run_together(&jobs)
+        let outcomes = pair::run_together(&jobs)?;
+        Ok((outcomes, sys::softirq_ns().saturating_sub(softirq_ns)))
     }
 
     /// Adds the rows of what came.
-    fn find(&self, to: &mut Experiment<'_>, frames: u64, outcomes: &[Outcome]) -> Result<()> {
+    fn find(
+        &self,
+        to: &mut Experiment<'_>,
+        frames: u64,
+        outcomes: &[Outcome],
+        softirq_ns: u64,
+    ) -> Result<()> {
         let all: Option<Vec<&Frames>> = outcomes.iter().map(|one| one.frames.as_ref()).collect();
         let all = all.context("a pair of processes reported no frames")?;
         let mut arrivals: Vec<Arrival> = all
@@ -83,7 +94,16 @@ impl SetUp {
             .flat_map(|frames| frames.arrivals.iter().copied().map(Arrival::new))
             .collect();
         arrivals.sort_by_key(|one| one.at_ns);
+        let all_ns = (frames * PERIOD_NS) as f64;
+        let all_arrived = arrivals.len();
+        // The machine gets warm: the first tenth does not count, but for processor time and memory.
+        let dropped = frames / WARM_UP_PART;
+        let frames = frames - dropped;
+        let arrivals: Vec<Arrival> =
+            arrivals.into_iter().filter_map(|one| one.after(dropped)).collect();
         let wall_ns = (frames * PERIOD_NS) as f64;
+        let left_out = (all_arrived - arrivals.len()) as u64;
+        let warm_up = WarmUp { dropped: left_out, counted: arrivals.len() as u64 };
         let cell = Cell {
             streams: Some(self.streams),
             variant: Some(self.variant()),
@@ -96,6 +116,8 @@ impl SetUp {
             achieved_bytes_per_s: Some(achieved),
             restarts: 1,
             realtime: false,
+            dropped_operations: Some(warm_up.dropped),
+            dropped_part: Some(warm_up.part()),
             ..to.conditions(outcomes)
         };
         let of = Measured { arrivals: &arrivals, streams: self.streams, frames, bytes };
@@ -110,8 +132,10 @@ impl SetUp {
             (("fairness_jain", "1"), vec![of.jain()]),
             (("bytes_per_s", "B/s"), vec![achieved]),
         ];
-        let used = used(&all, outcomes, wall_ns).map(|(metric, value)| (metric, vec![value]));
-        let metrics = metrics.into_iter().chain(used);
+        let softirq = ("softirq_percent", "%");
+        let softirq = (softirq, vec![100.0 * softirq_ns as f64 / all_ns]);
+        let used = used(&all, outcomes, all_ns).map(|(metric, value)| (metric, vec![value]));
+        let metrics = metrics.into_iter().chain(used).chain([softirq]);
         let row = |(metric, values)| Row::new(to.id, &cell, metric, values, &conditions).apart();
         to.rows.extend(metrics.map(row));
         let of_bursts = (0..).zip(&bursts).map(|(burst, rate)| {
@@ -157,6 +181,12 @@ struct Arrival {
 impl Arrival {
     fn new([camera, frame, at_ns]: [u64; 3]) -> Self {
         Self { camera: camera as usize, frame, at_ns }
+    }
+
+    /// The same, counted from this frame on; nothing if it is one before that.
+    fn after(self, first: u64) -> Option<Self> {
+        let frame = self.frame.checked_sub(first)?;
+        Some(Self { frame, at_ns: self.at_ns - first * PERIOD_NS, ..self })
     }
 
     fn late_ns(&self) -> u64 {

@@ -3,6 +3,7 @@
 mod bench;
 mod cameras;
 mod claim;
+mod derive;
 mod duplex;
 mod elsewhere;
 mod ends;
@@ -255,6 +256,8 @@ fn experiment(
             }
         }
     }
+    let derived: Vec<Row> = scenario.derive.iter().flat_map(|one| one.rows(&rows)).collect();
+    rows.extend(derived);
     let claims = judge(bench, &scenario, &rows);
     let mut pictures = Vec::new();
     for plot in &scenario.plots {

@@ -1,6 +1,6 @@
 //! One schema for everything that is measured: a row is one metric of one mechanism in one cell.
 use crate::host::Environment;
-use crate::job::{Network, Outcome, Wait};
+use crate::job::{Network, Outcome, Wait, WarmUp};
 use crate::mechanism::{Mechanism, Provider};
 use crate::stats::Summary;
 use serde::{Deserialize, Serialize};
@@ -88,6 +88,10 @@ pub(crate) struct Conditions {
     pub(crate) restarts: usize,
     /// Measurements thrown away because a role did not have its core.
     pub(crate) repeated: usize,
+    /// Operations of a process that did not count, at its beginning: the least of all; empty where nobody counted.
+    pub(crate) dropped_operations: Option<u64>,
+    /// Their part of all operations.
+    pub(crate) dropped_part: Option<f64>,
     /// Whether measurements had to be kept in which a role did not have its core; empty where nobody
     /// looked.
     pub(crate) disturbed: Option<bool>,
@@ -119,6 +123,8 @@ impl Conditions {
             repeated: outcomes.iter().map(|one| one.repeated).sum(),
             disturbed: Outcome::disturbed(outcomes),
             core_share_min: Outcome::core_share_min(outcomes),
+            dropped_operations: Outcome::warm_up(outcomes).map(|warm_up| warm_up.dropped),
+            dropped_part: Outcome::warm_up(outcomes).map(WarmUp::part),
             verified_blocks: outcomes.iter().map(|one| one.verified_blocks).sum(),
             ..Self::default()
         }

@@ -2,7 +2,8 @@
 use super::claim::Verdict;
 use super::elsewhere::Measured;
 use super::scenario::{self, Scenario};
-use crate::job::CORE_SHARE_MIN;
+use crate::job::{CORE_SHARE_MIN, WARM_UP_OPERATIONS, WARM_UP_PART};
+use crate::kept;
 use crate::mechanism::Mechanism;
 use crate::output::RESULTS;
 use anyhow::{Context as _, Result};
@@ -23,10 +24,15 @@ const LOSSES_AND_RATES: [&str; 5] = [
     "achieved_bytes_per_s",
 ];
 const TIMED: [&str; 4] = ["ns", "1/s", "B/s", "s/GB"];
+/// Cells of the transmission controller, in `docs/results/control`.
+const CONTROLLER: [&str; 4] =
+    ["admission.jsonl", "wan.jsonl", "wan-loads.jsonl", "table-one.jsonl"];
+/// A load beyond the knee of all methods but ours.
+const OVERLOAD: f64 = 0.87;
 const REPETITIONS: f64 = 30.0;
 const PROCESSES: f64 = 5.0;
 
-#[derive(Debug, Clone, Copy, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Rule {
     /// Of rows that a claim divides: both sides waited, were placed and had their caches alike, and say so.
@@ -39,24 +45,37 @@ pub(crate) enum Rule {
     Rivals,
     /// Of all rows: they have the columns for losses and rates.
     Columns,
+    /// Of rows of times and rates by a clock: a warm-up was dropped that was long enough, and caches are named.
+    Warm,
+    /// Of rows of processor time: both roles and the machine's soft interrupts stand beside each other.
+    Processors,
+    /// Of the cells of the transmission controller at a load of 0.87 and above: how long events came.
+    Lasting,
 }
 
-/// The rows that `docs/results` has of each scenario, read once for all rules.
-pub(super) struct Published(Vec<(Scenario, Vec<Row>)>);
+/// The rows that `docs/results` has, read once for all rules.
+pub(super) struct Published {
+    scenarios: Vec<(Scenario, Vec<Row>)>,
+    /// Of the transmission controller, by the file that they are in.
+    controller: Vec<(&'static str, Vec<kept::Row>)>,
+}
 
 impl Published {
     /// # Errors
     /// A file of rows cannot be read. One that is not there has none.
     pub(super) fn read() -> Result<Self> {
-        let mut all = Vec::new();
+        let mut scenarios = Vec::new();
         for scenario in scenario::ours()? {
             let name = format!("papers/{}.csv", scenario.id.to_lowercase());
             let path = Path::new(RESULTS).join(name);
             if path.exists() {
-                all.push((scenario, read(&path)?));
+                scenarios.push((scenario, read(&path)?));
             }
         }
-        Ok(Self(all))
+        let folder = Path::new(RESULTS).join("control");
+        let there = CONTROLLER.into_iter().filter(|name| folder.join(name).exists());
+        let rows = there.map(|name| Ok((name, kept::read(&folder.join(name))?)));
+        Ok(Self { scenarios, controller: rows.collect::<Result<_>>()? })
     }
 }
 
@@ -119,14 +138,22 @@ impl Rule {
             Self::Repeated => "each row of times and rates, 30 times in 5 processes",
             Self::Rivals => "each row of the status bytes",
             Self::Columns => "each row",
+            Self::Warm => "each row of times and rates, a tenth and 1,000 operations",
+            Self::Processors => "each row of processor time",
+            Self::Lasting => "each cell at a load of 0.87 and above, 600 s or 120 s",
         }
     }
 
     /// Returns what part of the rows keeps it; nothing where no rows are kept.
     pub(super) fn measured(self, published: &Published) -> Option<Measured> {
         let mut count = Count::default();
-        for (scenario, rows) in &published.0 {
+        for (scenario, rows) in &published.scenarios {
             self.count(scenario, rows, &mut count);
+        }
+        if self == Self::Lasting {
+            for (name, rows) in &published.controller {
+                count_lasting(name, rows, &mut count);
+            }
         }
         let place = count.place();
         let (must, page) = (self.must().to_owned(), "papers.md".to_owned());
@@ -148,11 +175,7 @@ impl Rule {
                 }
             }
             Self::Repeated => {
-                let is_timed = |row: &&Row| {
-                    let by_clock = text(row, "provider") != "sim" && text(row, "x").is_empty();
-                    by_clock && TIMED.contains(&text(row, "unit"))
-                };
-                for row in rows.iter().filter(is_timed) {
+                for row in rows.iter().filter(|row| is_timed(row)) {
                     let (samples, processes) = (number(row, "samples"), number(row, "restarts"));
                     count.add(id, samples >= REPETITIONS && processes >= PROCESSES);
                 }
@@ -173,12 +196,56 @@ impl Rule {
                     );
                 }
             }
+            Self::Warm => {
+                for row in rows.iter().filter(|row| is_timed(row)) {
+                    let operations = number(row, "dropped_operations");
+                    let is_long = operations >= WARM_UP_OPERATIONS as f64
+                        && number(row, "dropped_part") * WARM_UP_PART as f64 >= 1.0;
+                    count.add(id, is_long && !text(row, "caches").is_empty());
+                }
+            }
+            Self::Processors => {
+                let is_cpu = |row: &&Row| {
+                    text(row, "metric").starts_with("cpu_") && text(row, "provider") != "sim"
+                };
+                for row in rows.iter().filter(is_cpu) {
+                    let mut cell = CELL.to_vec();
+                    cell.retain(|column| *column != "metric");
+                    cell.push("mechanism");
+                    let has = |part: &str| {
+                        let of = |other: &&Row| text(other, "metric").contains(part);
+                        rows.iter().filter(of).any(|other| is_same(row, other, &cell))
+                    };
+                    let [source, collector, softirq] =
+                        ["_source", "_collector", "softirq"].map(has);
+                    count.add(id, source && collector && softirq);
+                }
+            }
+            Self::Lasting => {}
             Self::Columns => {
                 for row in rows {
                     let has_all = LOSSES_AND_RATES.iter().all(|column| row.contains_key(*column));
                     count.add(id, has_all);
                 }
             }
+        }
+    }
+}
+
+/// A time or rate by a clock, and no point of a distribution.
+fn is_timed(row: &Row) -> bool {
+    let by_clock = text(row, "provider") != "sim" && text(row, "x").is_empty();
+    by_clock && TIMED.contains(&text(row, "unit"))
+}
+
+/// Simulated cells last 600 s, those between namespaces 120 s.
+fn count_lasting(name: &str, rows: &[kept::Row], count: &mut Count) {
+    for row in rows.iter().filter(|row| row.what() == "cell") {
+        let number = |field| row.get(field).as_f64();
+        let (Some(load), Some(seconds)) = (number("load"), number("seconds")) else { continue };
+        if load >= OVERLOAD {
+            let least = if row.get("place") == "sim" { 600.0 } else { 120.0 };
+            count.add(&format!("control/{name}"), seconds >= least);
         }
     }
 }
@@ -246,6 +313,41 @@ mod tests {
         let lines = "provider,unit,x,samples,restarts\nshm,ns,,30,5\nshm,1/s,,30,1\nroce,ns,,15,5\n\
                      sim,ns,,1,1\nshm,1,,1,1\nshm,B/s,3,1,1\n";
         assert_eq!(count(Rule::Repeated, lines), (1, 3));
+    }
+
+    #[test]
+    fn h4_a_warm_up_that_is_too_short_is_found() {
+        let lines = "provider,unit,x,dropped_operations,dropped_part,caches\nshm,ns,,1000,0.1,warm\n\
+                     shm,ns,,1000,0.05,warm\nshm,ns,,500,0.5,warm\nroce,1/s,,5000,0.2,\n\
+                     roce,ns,,,,warm\nsim,ns,,,,\n";
+        assert_eq!(count(Rule::Warm, lines), (1, 5));
+    }
+
+    #[test]
+    fn h6_processor_time_without_soft_interrupts_is_found() {
+        let lines = "provider,mechanism,bytes,metric\nroce,sb,64,cpu_percent_source\n\
+                     roce,sb,64,cpu_percent_collector\nroce,sb,64,softirq_s_per_gb\n\
+                     roce,sw-fair,64,cpu_percent_source\nroce,sw-fair,64,cpu_percent_collector\n";
+        assert_eq!(count(Rule::Processors, lines), (2, 4));
+    }
+
+    #[test]
+    fn h11_an_overload_that_is_too_short_is_found() {
+        let cell = |place: &str, load: f64, seconds: u64| {
+            let row = serde_json::json!({"what": "cell", "place": place, "load": load, "seconds": seconds});
+            serde_json::from_value::<kept::Row>(row).unwrap()
+        };
+        let rows = [
+            cell("sim", 0.9, 600),
+            cell("sim", 0.9, 4),
+            cell("netns", 0.87, 120),
+            cell("netns", 0.87, 30),
+            cell("netns", 0.5, 30),
+        ];
+        let mut count = Count::default();
+        count_lasting("wan.jsonl", &rows, &mut count);
+        assert_eq!((count.kept, count.of), (2, 4));
+        assert_eq!(count.place(), "2 of 4 rows; not: control/wan.jsonl 2");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! A scenario: what one experiment measures, and what must hold, written down before the run.
 use super::claim::{Claim, Span};
+use super::derive::Derive;
 use super::plot::Plot;
 use super::record::Axis;
 use crate::job::Wait;
@@ -30,6 +31,7 @@ const OURS: &[(&str, &str)] = &[
     ("e5.13.toml", include_str!("../../scenarios/e5.13.toml")),
     ("e5.2.toml", include_str!("../../scenarios/e5.2.toml")),
     ("e5.4.toml", include_str!("../../scenarios/e5.4.toml")),
+    ("4.5.toml", include_str!("../../scenarios/4.5.toml")),
 ];
 
 /// Other projects beside ours: a page of its own.
@@ -45,6 +47,9 @@ pub(crate) struct Scenario {
     /// How it is done here, for the page.
     pub(crate) method: String,
     pub(crate) workload: Workload,
+    /// What is made of the rows when all are there.
+    #[serde(default)]
+    pub(crate) derive: Vec<Derive>,
     /// Lines of a table of all experiments.
     #[serde(default, rename = "line")]
     pub(crate) lines: Vec<Line>,

@@ -41,9 +41,19 @@ fn rows_of(id: &str, cell: &Cell, conditions: &Conditions, outcomes: &[Outcome])
         // Those know a mean.
         metrics.push((("latency_ns_p99", "ns"), latency(|p| p.p99_ns)));
     }
+    if !cell.mechanism.is_program() {
+        let softirq = |outcome: &Outcome| softirq_s_per_gb(outcome, cell.bytes as f64);
+        metrics.push((("softirq_s_per_gb", "s/GB"), outcomes.iter().filter_map(softirq).collect()));
+    }
     metrics.extend(of_resources(outcomes));
     let measured = metrics.into_iter().filter(|(_, values)| !values.is_empty());
     measured.map(|(metric, values)| Row::new(id, cell, metric, values, &conditions)).collect()
+}
+
+/// Of the machine: what the network takes for both roles is charged to whoever runs.
+fn softirq_s_per_gb(outcome: &Outcome, bytes: f64) -> Option<f64> {
+    let blocks: u64 = outcome.streams.iter().map(|stream| stream.count).sum();
+    (blocks > 0).then(|| outcome.softirq_ns as f64 / (blocks as f64 * bytes))
 }
 
 fn blocks_per_s(stream: &Stream) -> f64 {

@@ -1,14 +1,15 @@
 //! The source's role: it decides, and measures.
 use super::collector::needs;
 use super::{LOOK_AGAIN, Order, Report, Source, Urgent, pace_of, spent};
-use crate::job::{CORE_SHARE_MIN, Outcome, PingPong, Program, Said, StatusRead, Stream};
+use crate::job::{
+    CORE_SHARE_MIN, Outcome, PingPong, Program, Said, StatusRead, Stream, WARM_UP_OPERATIONS,
+    WARM_UP_PART, WarmUp,
+};
 use crate::link::{Link, Pace, pattern};
 use crate::{stats, sys};
 use anyhow::{Result, bail};
 use catchment_perf::Meter;
 
-/// Operations of the warm-up at least, where they fit in the time of two batches.
-const WARM_UP_OPERATIONS: u64 = 1000;
 /// Bytes compared in the twin run at most, beyond the first three blocks.
 const VERIFY_BYTES: usize = 96 << 20;
 /// Round trips, each followed by a timed look at the status bytes.
@@ -36,17 +37,20 @@ impl<L: Link> Source<'_, L> {
                 return self.program(outcome);
             }
             self.acquaint()?;
-            let count = self.warm_up(|source, count| Ok(source.stream(count)?.wall_ns))?;
+            let (count, dropped) =
+                self.warm_up(|source, count| Ok(source.stream(count)?.wall_ns))?;
+            let softirq_ns = sys::softirq_ns();
             let batches = Batches::take(self, |source| source.stream(count), |s| s.core_share)?;
-            batches.add_to(&mut outcome, |o| &mut o.streams);
+            outcome.softirq_ns = sys::softirq_ns().saturating_sub(softirq_ns);
+            batches.add_to(&mut outcome, (count, dropped), |o| &mut o.streams);
         }
         self.await_turn()?;
-        let count = self.warm_up(|source, count| {
+        let (count, dropped) = self.warm_up(|source, count| {
             let sample = source.ping_pong(count)?;
             Ok((sample.p50_ns * 2.0 * count as f64) as u64)
         })?;
         let batches = Batches::take(self, |source| source.ping_pong(count), |p| p.core_share)?;
-        batches.add_to(&mut outcome, |o| &mut o.ping_pongs);
+        batches.add_to(&mut outcome, (count, dropped), |o| &mut o.ping_pongs);
         self.await_turn()?;
         outcome.status_read = self.status_read()?;
         self.finish(outcome)
@@ -62,8 +66,10 @@ impl<L: Link> Source<'_, L> {
     fn program(&mut self, mut outcome: Outcome) -> Result<Outcome> {
         let mut repeats = if self.is_watched() { self.job.batches } else { 0 };
         let mut shares = Vec::new();
-        for batch in 0..=self.job.batches {
-            let is_warm_up = batch == 0;
+        let warm_ups = self.job.batches.div_ceil(WARM_UP_PART as usize - 1);
+        let mut warm_up = WarmUp { dropped: 0, counted: 0 };
+        for batch in 0..warm_ups + self.job.batches {
+            let is_warm_up = batch < warm_ups;
             let (samples, bins) = loop {
                 self.await_turn()?;
                 self.core_share = None;
@@ -75,7 +81,11 @@ impl<L: Link> Source<'_, L> {
                 repeats -= 1;
                 outcome.repeated += 1;
             };
-            if !is_warm_up {
+            let operations = samples.len() as u64 + bins.iter().flatten().sum::<u64>();
+            if is_warm_up {
+                warm_up.dropped += operations;
+            } else {
+                warm_up.counted += operations;
                 shares.extend(self.core_share);
                 outcome.samples.extend((!samples.is_empty()).then_some(samples));
                 outcome.bins.extend(bins);
@@ -87,6 +97,7 @@ impl<L: Link> Source<'_, L> {
             outcome.disturbed = Some(least < CORE_SHARE_MIN);
             outcome.core_share_min = Some(least);
         }
+        outcome.warm_up = Some(warm_up);
         self.finish(outcome)
     }
 
@@ -159,21 +170,25 @@ impl<L: Link> Source<'_, L> {
         Ok(())
     }
 
-    /// Runs batches that do not count until the machine is warm, and says how many blocks fill
-    /// the time of a batch.
-    fn warm_up(&mut self, mut run: impl FnMut(&mut Self, u64) -> Result<u64>) -> Result<u64> {
+    /// Runs batches that do not count until the machine is warm: a part of the time of those that do, and so many operations
+    /// where that does not take twice as long. Says how many blocks fill the time of a batch, and how many did not count.
+    fn warm_up(
+        &mut self,
+        mut run: impl FnMut(&mut Self, u64) -> Result<u64>,
+    ) -> Result<(u64, u64)> {
         let target_ns = self.job.batch_ms * 1_000_000;
         let least = 2 * self.job.blocks as u64;
         let mut count = least.max(4);
         let (mut operations, mut spent_ns) = (0, 0);
+        let part_ns = target_ns * (self.job.batches as u64).div_ceil(WARM_UP_PART - 1).max(1);
         loop {
             let ns = run(self, count)?.max(1);
             operations += count;
             spent_ns += ns;
             let fitting = count as f64 * target_ns as f64 / ns as f64;
-            let warm = operations >= WARM_UP_OPERATIONS || spent_ns > 2 * target_ns;
-            if warm && ns >= target_ns / 2 {
-                return Ok((fitting as u64).max(least));
+            let warm = operations >= WARM_UP_OPERATIONS || spent_ns > 2 * part_ns;
+            if warm && spent_ns >= part_ns && ns >= target_ns / 2 {
+                return Ok(((fitting as u64).max(least), operations));
             }
             count = (fitting as u64).clamp(least, count * 8);
         }
@@ -351,7 +366,16 @@ impl<T> Batches<T> {
         })
     }
 
-    fn add_to(self, outcome: &mut Outcome, list: impl FnOnce(&mut Outcome) -> &mut Vec<T>) {
+    /// With the operations of a batch, and those of the warm-up before.
+    fn add_to(
+        self,
+        outcome: &mut Outcome,
+        (count, dropped): (u64, u64),
+        list: impl FnOnce(&mut Outcome) -> &mut Vec<T>,
+    ) {
+        let ours = WarmUp { dropped, counted: count * self.kept.len() as u64 };
+        let before = outcome.warm_up.filter(|before| before.part() < ours.part());
+        outcome.warm_up = Some(before.unwrap_or(ours));
         outcome.repeated += self.repeated;
         outcome.disturbed = match (outcome.disturbed, self.disturbed) {
             (Some(one), Some(other)) => Some(one || other),

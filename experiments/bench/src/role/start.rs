@@ -54,7 +54,9 @@ pub(crate) fn run(job: &Job, role: Role, mut control: Control) -> Result<()> {
         | Mechanism::Subgradient
         | Mechanism::SubgradientBest => anyhow::bail!("this one is simulated: it has no processes"),
         Mechanism::SbPaper
+        | Mechanism::SbPaperApart
         | Mechanism::Sb
+        | Mechanism::SbCrc
         | Mechanism::SbInPlace
         | Mechanism::SwPaper
         | Mechanism::SwPaperInline
