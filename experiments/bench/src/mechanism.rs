@@ -234,6 +234,8 @@ impl Mechanism {
 pub(crate) enum Provider {
     Shm,
     Roce,
+    /// The kernel's Soft-RoCE over libibverbs, in the guest of `cargo xtask lab`: functional evidence, no times.
+    Rxe,
     /// A device in virtual time.
     Sim,
 }
@@ -243,6 +245,7 @@ impl Provider {
         match self {
             Self::Shm => "shm",
             Self::Roce => "roce",
+            Self::Rxe => "rxe",
             Self::Sim => "sim",
         }
     }

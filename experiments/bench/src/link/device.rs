@@ -5,6 +5,7 @@ use crate::mechanism::Provider;
 use anyhow::{Context as _, Result, ensure};
 use catchment_mechanisms::{Offer, Port};
 use catchment_netns::Namespace;
+use catchment_provider_ibverbs::{IbverbsOptions, IbverbsProvider};
 use catchment_provider_roce::{RoceContext, RoceOptions, RoceProvider};
 use catchment_provider_shm::ShmProvider;
 use catchment_verbs::{Context, Provider as _, RtsAttr};
@@ -16,6 +17,17 @@ pub(crate) fn patient() -> RtsAttr {
     RtsAttr { timeout: 4 * RtsAttr::default().timeout, ..RtsAttr::default() }
 }
 
+const KERNEL_DEVICES: &str = "CATCHMENT_IBVERBS_DEVICE";
+/// How to have them.
+pub(crate) const KERNEL_DEVICES_HINT: &str = "CATCHMENT_IBVERBS_DEVICE names no two RDMA devices, such as rxv0,rxv1 in a guest of `cargo xtask lab`";
+
+/// Returns the names of the two devices of the kernel's Soft-RoCE at a cable, where they are given.
+pub(crate) fn kernel_devices() -> Option<[String; 2]> {
+    let names = std::env::var(KERNEL_DEVICES).ok()?;
+    let (source, collector) = names.split_once(',')?;
+    Some([source.to_owned(), collector.to_owned()])
+}
+
 pub(crate) struct Device {
     pub(crate) context: Arc<dyn Context>,
     /// The same, where packets are counted.
@@ -25,8 +37,10 @@ pub(crate) struct Device {
 impl Device {
     /// Opens that of a role. For a network the role goes into its namespace first.
     pub(crate) fn open(job: &Job, role: Role) -> Result<Self> {
-        if job.provider != Provider::Roce {
-            return Self::without_network(job.provider);
+        match job.provider {
+            Provider::Roce => {}
+            Provider::Rxe => return Self::kernel_roce(role),
+            Provider::Shm | Provider::Sim => return Self::without_network(job.provider),
         }
         let ends = job.network.as_ref().context("the job has no addresses for its network")?;
         let end = match role {
@@ -47,6 +61,14 @@ impl Device {
     pub(crate) fn without_network(provider: Provider) -> Result<Self> {
         ensure!(provider == Provider::Shm, "{provider} has no such device");
         Ok(Self { context: ShmProvider::new().open("shm0")?, roce: None })
+    }
+
+    /// The device of a role, of the two that are named.
+    fn kernel_roce(role: Role) -> Result<Self> {
+        let [source, collector] = kernel_devices().with_context(|| KERNEL_DEVICES_HINT)?;
+        let name = if role == Role::Source { source } else { collector };
+        let context = IbverbsProvider::new(IbverbsOptions::default()).open(&name)?;
+        Ok(Self { context, roce: None })
     }
 
     /// Software RoCE at an address. Devices that are measured in turn live side by side, so each has

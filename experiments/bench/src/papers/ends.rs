@@ -46,7 +46,7 @@ impl<M: Mechanism> Ends<M> {
     ) -> Result<Self> {
         let open = || match provider {
             Provider::Roce => Device::roce(RoceOptions::default(), "127.0.0.1"),
-            Provider::Shm | Provider::Sim => Device::without_network(provider),
+            Provider::Shm | Provider::Sim | Provider::Rxe => Device::without_network(provider),
         };
         if provider != Provider::Sim {
             let devices = [open()?, open()?];

@@ -36,6 +36,7 @@ pub(crate) use plot::{Plot, Series};
 
 use crate::host;
 use crate::host::Environment;
+use crate::link::device::{KERNEL_DEVICES_HINT, kernel_devices};
 use crate::mechanism::Provider;
 use crate::output::RESULTS;
 use anyhow::{Context, Result, bail};
@@ -157,6 +158,7 @@ pub(crate) fn run(options: &Options, which: Page) -> Result<()> {
     if options.list {
         return list::list(&scenarios, options.json);
     }
+    scenarios.retain(has_devices);
     let out = if options.write { Path::new(RESULTS) } else { &options.out };
     let folder = out.join(which.name());
     if options.write && !options.full {
@@ -183,6 +185,17 @@ pub(crate) fn run(options: &Options, which: Page) -> Result<()> {
     judged.sort_by(|a, b| a.0.cmp(&b.0));
     let judged: Vec<Judged> = judged.into_iter().flat_map(|(_, claims)| claims).collect();
     index::print(&judged, &others, options.json)
+}
+
+/// Says which one is left out since this machine has none of the devices that all of it needs.
+fn has_devices(scenario: &Scenario) -> bool {
+    let mut providers = scenario.measure.iter().flat_map(|part| &part.providers);
+    let needs = !scenario.measure.is_empty() && providers.all(|one| *one == Provider::Rxe);
+    if needs && kernel_devices().is_none() {
+        eprintln!("{}: left out, {KERNEL_DEVICES_HINT}", scenario.id);
+        return false;
+    }
+    true
 }
 
 /// Returns those that were asked for; a table comes last, as it is of what the others measured.
@@ -261,7 +274,7 @@ fn experiment(
     let claims = judge(bench, &scenario, &rows);
     let mut pictures = Vec::new();
     for plot in &scenario.plots {
-        for provider in [Provider::Shm, Provider::Roce, Provider::Sim] {
+        for provider in [Provider::Shm, Provider::Roce, Provider::Rxe, Provider::Sim] {
             pictures.extend(plot.draw(&scenario.id, provider, &rows, folder)?);
         }
     }
@@ -314,13 +327,13 @@ fn measure(
     let mut one = Experiment { bench, id, workload, part, effort, provider, rows: Vec::new() };
     match (workload, provider) {
         (Workload::Stream, Provider::Sim) => virtual_stream::measure(&mut one),
-        (Workload::Stream, Provider::Shm | Provider::Roce) => {
+        (Workload::Stream, Provider::Shm | Provider::Roce | Provider::Rxe) => {
             stream::measure(&mut one);
             Ok(())
         }
         (
             Workload::Sync | Workload::Look | Workload::OneWay | Workload::Hold,
-            Provider::Shm | Provider::Roce,
+            Provider::Shm | Provider::Roce | Provider::Rxe,
         ) => {
             singles::measure(&mut one);
             Ok(())
@@ -335,6 +348,16 @@ fn measure(
             | Workload::Duplex,
             Provider::Sim,
         ) => bail!("this workload is measured in real time: use shm or roce, not sim"),
+        (
+            Workload::Cameras
+            | Workload::Duplex
+            | Workload::Grants
+            | Workload::Connections
+            | Workload::Background
+            | Workload::Store
+            | Workload::Solver,
+            Provider::Rxe,
+        ) => bail!("only blocks of one source are measured over rxe"),
         (Workload::Grants, Provider::Sim) => grants::measure(&mut one),
         (Workload::Grants, Provider::Shm | Provider::Roce) => {
             bail!("grants are measured in virtual time: use sim, not shm or roce")

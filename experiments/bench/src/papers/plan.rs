@@ -112,7 +112,7 @@ fn cell(
             let cells = 4.0 * part.workers.len() as f64;
             return cells * effort.repetitions as f64 * count * 2.0 * STEP_S;
         }
-        (Workload::ReleaseOrder, Provider::Shm | Provider::Roce) => {
+        (Workload::ReleaseOrder, Provider::Shm | Provider::Roce | Provider::Rxe) => {
             let block_us = part.constants.map_or(0.0, |constants| constants.t_write_us);
             let cells = 4.0 * part.workers.len() as f64;
             cells * (START_S + batches * count * 1.6 * block_us / 1e6)
@@ -121,10 +121,12 @@ fn cell(
         (Workload::Sync | Workload::Look | Workload::OneWay, _) => {
             batches * (count + blocks as f64) * single_s
         }
-        (Workload::Stream, Provider::Shm | Provider::Roce) if mechanism.is_program() => {
+        (Workload::Stream, Provider::Shm | Provider::Roce | Provider::Rxe)
+            if mechanism.is_program() =>
+        {
             f64::from(STREAM_SECONDS)
         }
-        (Workload::Stream, Provider::Shm | Provider::Roce) => {
+        (Workload::Stream, Provider::Shm | Provider::Roce | Provider::Rxe) => {
             2.0 * (effort.repetitions as f64 + WARM_UP) * effort.milliseconds as f64 / 1e3
         }
     };

@@ -26,7 +26,7 @@ pub(super) fn measure(of: &mut Experiment<'_>) -> Result<()> {
                     Provider::Sim => {
                         setting.simulate(&of.part.mechanisms, of.effort.repetitions)?
                     }
-                    Provider::Shm | Provider::Roce => setting.measure(of),
+                    Provider::Shm | Provider::Roce | Provider::Rxe => setting.measure(of),
                 };
                 for came in found {
                     let cell = Cell {

@@ -32,6 +32,7 @@ const OURS: &[(&str, &str)] = &[
     ("e5.2.toml", include_str!("../../scenarios/e5.2.toml")),
     ("e5.4.toml", include_str!("../../scenarios/e5.4.toml")),
     ("4.5.toml", include_str!("../../scenarios/4.5.toml")),
+    ("rxe.toml", include_str!("../../scenarios/rxe.toml")),
 ];
 
 /// Other projects beside ours: a page of its own.
