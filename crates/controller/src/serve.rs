@@ -142,7 +142,7 @@ async fn registered(context: &Context, end: End, register: Register) -> Result<R
         context.grants.tell(Command::Register(Box::new(newcomer), answer));
         (classes, ranks, notes, told)
     };
-    let Placed { number: source, term, safe_parts, small_bps } =
+    let Placed { number: source, term, safe_parts, small_bps, safe_ns } =
         place.await.map_err(|_| "the controller ends".to_owned())??;
     // A source of an earlier version does not know the member.
     let small_bps =
@@ -165,6 +165,7 @@ async fn registered(context: &Context, end: End, register: Register) -> Result<R
         deadlines_us,
         small_bps,
         max_burst_ns,
+        safe_ns,
         notes,
     })
 }

@@ -143,7 +143,11 @@ impl Machine {
     }
 
     fn now_ns(&self) -> u64 {
-        let since = CLOCK_AT_START.saturating_add(self.began.elapsed());
+        self.at_ns(Instant::now())
+    }
+
+    fn at_ns(&self, at: Instant) -> u64 {
+        let since = CLOCK_AT_START.saturating_add(at.saturating_duration_since(self.began));
         u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
     }
 
