@@ -159,7 +159,10 @@ impl World<'_> {
         let Some(node) = &mut self.sources[slot] else { return };
         if node.process == process {
             node.registering = false;
-            node.controller = Some(controller);
+            // The answer of one that has ended since may come after that of the next.
+            if node.controller.is_none_or(|before| self.controllers[before].term <= term) {
+                node.controller = Some(controller);
+            }
             let round_trip_ns = up_ns + down_ns;
             let go_on = match self.scenario.fallback {
                 Fallback::Safe { rate_bps } => until_ns.map(|until_ns| GoOn { rate_bps, until_ns }),
