@@ -4,14 +4,14 @@ use crate::config::Settings;
 use crate::grants::{Command, Handle, Names, Newcomer, Placed};
 use catchment_control::admission::DeviceSpec;
 use catchment_session::carried::carry;
+use catchment_session::datagrams::socket_to;
 use catchment_session::io::{Arriving, Peer, Place, SecuredStream, StreamListener};
 use catchment_session::names::DeviceName;
 use catchment_session::registration::{
     Answer, LABEL, MESSAGE_BYTES_MAX, Register, Registered, Request, Secret,
 };
 use catchment_session::tls::Protection;
-use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 use tokio::sync::{Semaphore, oneshot};
@@ -188,7 +188,8 @@ async fn carry_all(mut stream: SecuredStream, context: &Context, carrying: Arc<S
     let full = |_| format!("{CARRIED_MAX} sources already use a connection instead of UDP");
     let none = |error| format!("no socket for it: {error}");
     let place = carrying.try_acquire_owned().map_err(full);
-    let taken = place.and_then(|place| Ok((place, socket_to(context.datagrams).map_err(none)?)));
+    let taken =
+        place.and_then(|place| Ok((place, socket_to(own(context.datagrams)).map_err(none)?)));
     let (_place, socket) = match taken {
         Ok(taken) => taken,
         Err(reason) => {
@@ -211,19 +212,15 @@ async fn carry_all(mut stream: SecuredStream, context: &Context, carrying: Arc<S
     }
 }
 
-/// Returns a socket of this host for datagrams to its own thread that grants.
-fn socket_to(to: SocketAddr) -> io::Result<UdpSocket> {
-    let to = match to {
-        SocketAddr::V4(to) if to.ip().is_unspecified() => (Ipv4Addr::LOCALHOST, to.port()).into(),
-        SocketAddr::V6(to) if to.ip().is_unspecified() => (Ipv6Addr::LOCALHOST, to.port()).into(),
-        to @ (SocketAddr::V4(_) | SocketAddr::V6(_)) => to,
-    };
-    let any: IpAddr = match to {
-        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
-        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
-    };
-    let socket = UdpSocket::bind((any, 0))?;
-    socket.connect(to)?;
-    socket.set_nonblocking(true)?;
-    Ok(socket)
+/// Returns the address at which this host reaches one of its own.
+fn own(address: SocketAddr) -> SocketAddr {
+    match address {
+        SocketAddr::V4(any) if any.ip().is_unspecified() => {
+            (Ipv4Addr::LOCALHOST, any.port()).into()
+        }
+        SocketAddr::V6(any) if any.ip().is_unspecified() => {
+            (Ipv6Addr::LOCALHOST, any.port()).into()
+        }
+        one @ (SocketAddr::V4(_) | SocketAddr::V6(_)) => one,
+    }
 }

@@ -1,8 +1,9 @@
 //! Registering with the controller that is obeyed.
 use super::{Config, Fallback, Input, Machine, RETRY_MOST, UNHEARD_MOST, UNPACED_PART_BYTES};
 use crate::carried::carried_to;
-use crate::register::{RETRY_LEAST, Registration, socket_to};
+use crate::register::{RETRY_LEAST, Registration};
 use catchment_control::admission::source_side::{Fallback as Alone, GoOn};
+use catchment_session::datagrams::socket_to;
 use catchment_session::registration::{Admitted, RegisterError, Registered};
 use std::time::Instant;
 

@@ -1,8 +1,9 @@
 //! Controllers that stand by: a source registers with them too, so that one that begins to lead knows it and tells it so.
 use super::{Input, Machine, RETRY_MOST, next_datagram};
-use crate::register::{RETRY_LEAST, socket_to};
+use crate::register::RETRY_LEAST;
 use catchment_control::admission::source_side::{Standby, StandbyOutput};
 use catchment_session::carried::DATAGRAM_BYTES_MAX;
+use catchment_session::datagrams::socket_to;
 use catchment_session::registration::{Admitted, RegisterError, Registered};
 use std::net::UdpSocket;
 use std::time::{Duration, Instant};
