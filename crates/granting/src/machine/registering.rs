@@ -1,5 +1,6 @@
 //! Registering with the controller that is obeyed.
-use super::{Config, Fallback, Input, Machine, RETRY_MOST, UNHEARD_MOST, UNPACED_PART_BYTES};
+use super::{Config, Fallback, Input, Machine, RETRY_MOST, UNHEARD_MOST};
+use crate::UNPACED_PART_BYTES;
 use crate::carried::carried_to;
 use crate::register::{RETRY_LEAST, Registration};
 use catchment_control::admission::source_side::{Fallback as Alone, GoOn};
