@@ -118,56 +118,66 @@ async fn registered(context: &Context, end: End, register: Register) -> Result<R
     };
     let (root, told_root) = root?;
     let (answer, place) = oneshot::channel();
-    let (classes, ranks, notes, told) = {
+    let fill = {
         let settings = context.settings.read().unwrap_or_else(std::sync::PoisonError::into_inner);
         let from: IpAddr = from.ip().to_canonical();
         let admitted = admit(&settings, &register, from, certificate.as_deref())?;
-        let safe_part_bps = settings.safe_part_bps(admitted.path);
-        let max_burst_ns = settings.max_burst_ns(admitted.path);
-        let chunk_bytes = settings.chunk_bytes(admitted.path);
-        let Admitted { specs, classes, notes, .. } = admitted;
-        let deadline_us = |spec: &DeviceSpec| {
-            let class_ns = settings.classes[usize::from(spec.class.0)].deadline_ns;
-            spec.deadline_ns.unwrap_or(class_ns) / 1000
-        };
-        let deadlines_us = specs.iter().map(deadline_us).collect();
-        let told = (settings.lease_ns, chunk_bytes, safe_part_bps, max_burst_ns, deadlines_us);
-        let ranks = specs.iter().map(|spec| spec.class.0).collect();
-        let names = register.devices.iter().map(|device| device.name.to_string()).collect();
-        let known = Names { devices: names, notes: notes.clone() };
+        let fill = fill(&settings, &admitted, told_root);
+        let Admitted { specs, notes, .. } = admitted;
+        let devices = register.devices.iter().map(|device| device.name.to_string()).collect();
+        let known = Names { devices, notes };
         let Register { process, term, standby, .. } = register;
         let process = process.0;
         let newcomer = Newcomer { process, certificate, root, term, standby, specs, known };
         // While the lock is held: it is registered before other settings hold.
         context.grants.tell(Command::Register(Box::new(newcomer), answer));
-        (classes, ranks, notes, told)
+        fill
     };
-    let Placed { number: source, term, safe_parts, small_bps, safe_ns } =
-        place.await.map_err(|_| "the controller ends".to_owned())??;
-    // A source of an earlier version does not know the member.
-    let small_bps =
-        if small_bps.iter().all(|small_bps| *small_bps == 0) { Vec::new() } else { small_bps };
-    let (lease_ns, chunk_bytes, safe_part_bps, max_burst_ns, deadlines_us) = told;
-    let safe_rate_bps = u64::from(safe_parts) * safe_part_bps;
-    let devices = classes.len();
+    let told = fill(place.await.map_err(|_| "the controller ends".to_owned())??);
+    let (source, devices) = (told.source, told.classes.len());
     tracing::info!(source, %from, devices, software = %register.software.escape_debug(), "registered");
-    let notes: Vec<String> = notes.into_iter().map(|(_, note)| note).collect();
-    notes.iter().for_each(|note| tracing::warn!(source, "{note}"));
-    Ok(Registered {
-        source,
-        term,
-        lease_ns,
-        chunk_bytes,
-        safe_rate_bps,
-        root: told_root,
-        classes,
-        ranks,
-        deadlines_us,
-        small_bps,
-        max_burst_ns,
-        safe_ns,
-        notes,
-    })
+    told.notes.iter().for_each(|note| tracing::warn!(source, "{note}"));
+    Ok(told)
+}
+
+/// Fills the answer with what the settings say; the rest is known when the source has its place.
+fn fill(
+    settings: &Settings,
+    admitted: &Admitted,
+    root: Option<Secret<32>>,
+) -> impl FnOnce(Placed) -> Registered + use<> {
+    let Admitted { path, specs, classes, notes } = admitted;
+    let deadline_us = |spec: &DeviceSpec| {
+        let class_ns = settings.classes[usize::from(spec.class.0)].deadline_ns;
+        spec.deadline_ns.unwrap_or(class_ns) / 1000
+    };
+    let (lease_ns, chunk_bytes) = (settings.lease_ns, settings.chunk_bytes(*path));
+    let (safe_part_bps, max_burst_ns) =
+        (settings.safe_part_bps(*path), settings.max_burst_ns(*path));
+    let (classes, ranks) = (classes.clone(), specs.iter().map(|spec| spec.class.0).collect());
+    let deadlines_us = specs.iter().map(deadline_us).collect();
+    let notes = notes.iter().map(|(_, note)| note.clone()).collect();
+    move |Placed { number, term, safe_parts, mut small_bps, safe_ns }| {
+        if small_bps.iter().all(|small_bps| *small_bps == 0) {
+            // A source of an earlier version does not know the member.
+            small_bps.clear();
+        }
+        Registered {
+            source: number,
+            term,
+            lease_ns,
+            chunk_bytes,
+            safe_rate_bps: u64::from(safe_parts) * safe_part_bps,
+            root,
+            classes,
+            ranks,
+            deadlines_us,
+            small_bps,
+            max_burst_ns,
+            safe_ns,
+            notes,
+        }
+    }
 }
 
 /// Returns the root of the keys, and what the source must be told of it.
