@@ -18,7 +18,7 @@ fn anywhere() -> Address {
 }
 
 fn start(address: &Address) -> Service {
-    let settings = Settings::bottleneck(address.clone(), CAPACITY_BPS);
+    let settings = Settings::bottleneck(address.clone(), CAPACITY_BPS, None);
     Service::start(settings, &ServerSecurity::default()).unwrap()
 }
 
@@ -112,7 +112,7 @@ fn another_process_takes_over_and_the_source_goes_on() {
 #[test]
 fn capacities_change_while_it_runs_and_nothing_else_does() {
     let service = start(&anywhere());
-    let faster = Settings::bottleneck(anywhere(), 2 * CAPACITY_BPS);
+    let faster = Settings::bottleneck(anywhere(), 2 * CAPACITY_BPS, None);
     let reloaded = service.reload(faster.clone()).unwrap();
     let (before_bps, capacity_bps) = (CAPACITY_BPS, 2 * CAPACITY_BPS);
     let change = NewCapacity { link: "bottleneck".to_owned(), before_bps, capacity_bps };
@@ -189,7 +189,7 @@ fn with_certificates_both_ends_derive_the_root_and_rules_hold() {
 
 #[test]
 fn one_that_stands_by_knows_who_asks_for_it_and_grants_when_it_leads() {
-    let settings = Settings::bottleneck(anywhere(), CAPACITY_BPS);
+    let settings = Settings::bottleneck(anywhere(), CAPACITY_BPS, None);
     let standby = Service::stand_by(settings, &ServerSecurity::default()).unwrap();
     let error = Source::register(standby.local(), &plain(), None).err().unwrap();
     let stands_by = |reason: &str| reason.contains("stands by");
@@ -215,7 +215,7 @@ fn one_that_stands_by_knows_who_asks_for_it_and_grants_when_it_leads() {
 
 #[test]
 fn who_may_still_wait_for_windows_of_an_earlier_one_does_not_say_that_they_are_over() {
-    let settings = Settings::bottleneck(anywhere(), CAPACITY_BPS);
+    let settings = Settings::bottleneck(anywhere(), CAPACITY_BPS, None);
     let settings = Settings { lease_ns: 10_000_000_000, ..settings };
     let service = Service::stand_by(settings, &ServerSecurity::default()).unwrap();
     service.lead(7, None).unwrap();
@@ -226,7 +226,7 @@ fn who_may_still_wait_for_windows_of_an_earlier_one_does_not_say_that_they_are_o
 /// A source that was told a safe rate by an earlier controller may use it until this one grants.
 #[test]
 fn who_knew_an_earlier_controller_is_told_how_long_nothing_is_granted() {
-    let mut settings = Settings::bottleneck(anywhere(), CAPACITY_BPS);
+    let mut settings = Settings::bottleneck(anywhere(), CAPACITY_BPS, None);
     settings.safe_sources = 1;
     let service = Service::stand_by(settings, &ServerSecurity::default()).unwrap();
     // Longer than anything takes.
@@ -238,7 +238,7 @@ fn who_knew_an_earlier_controller_is_told_how_long_nothing_is_granted() {
     };
     assert_eq!(safe(0), None, "it knew none, and has the only part of the safe rates");
     assert_eq!(safe(6), None, "it has no part");
-    let settings = Settings::bottleneck(anywhere(), CAPACITY_BPS);
+    let settings = Settings::bottleneck(anywhere(), CAPACITY_BPS, None);
     let service = Service::stand_by(settings, &ServerSecurity::default()).unwrap();
     service.lead(7, Some(left)).unwrap();
     let wish = Register { term: 6, ..source::wish(None) };
@@ -250,9 +250,8 @@ fn who_knew_an_earlier_controller_is_told_how_long_nothing_is_granted() {
 /// others, as long as a quarter of them are.
 #[test]
 fn safe_rates_fit_the_link_and_urgent_sources_have_two_parts() {
-    let mut settings = Settings::bottleneck(anywhere(), CAPACITY_BPS);
+    let mut settings = Settings::bottleneck(anywhere(), CAPACITY_BPS, Some(128 << 10));
     settings.safe_sources = 4;
-    settings.links[0].queue_bytes = Some(128 << 10);
     let service = Service::start(settings, &ServerSecurity::default()).unwrap();
     let classes = [None, Some("urgent"), Some("urgent"), None, None];
     let told =
