@@ -4,14 +4,14 @@ use crate::config::Settings;
 use crate::grants::{Command, Handle, Names, Newcomer, Placed};
 use catchment_control::admission::DeviceSpec;
 use catchment_session::carried::carry;
+use catchment_session::datagrams::socket_to;
 use catchment_session::io::{Arriving, Peer, Place, SecuredStream, StreamListener};
 use catchment_session::names::DeviceName;
 use catchment_session::registration::{
     Answer, LABEL, MESSAGE_BYTES_MAX, Register, Registered, Request, Secret,
 };
 use catchment_session::tls::Protection;
-use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 use tokio::sync::{Semaphore, oneshot};
@@ -118,55 +118,66 @@ async fn registered(context: &Context, end: End, register: Register) -> Result<R
     };
     let (root, told_root) = root?;
     let (answer, place) = oneshot::channel();
-    let (classes, ranks, notes, told) = {
+    let fill = {
         let settings = context.settings.read().unwrap_or_else(std::sync::PoisonError::into_inner);
         let from: IpAddr = from.ip().to_canonical();
         let admitted = admit(&settings, &register, from, certificate.as_deref())?;
-        let safe_part_bps = settings.safe_part_bps(admitted.path);
-        let max_burst_ns = settings.max_burst_ns(admitted.path);
-        let chunk_bytes = settings.chunk_bytes(admitted.path);
-        let Admitted { specs, classes, notes, .. } = admitted;
-        let deadline_us = |spec: &DeviceSpec| {
-            let class_ns = settings.classes[usize::from(spec.class.0)].deadline_ns;
-            spec.deadline_ns.unwrap_or(class_ns) / 1000
-        };
-        let deadlines_us = specs.iter().map(deadline_us).collect();
-        let told = (settings.lease_ns, chunk_bytes, safe_part_bps, max_burst_ns, deadlines_us);
-        let ranks = specs.iter().map(|spec| spec.class.0).collect();
-        let names = register.devices.iter().map(|device| device.name.to_string()).collect();
-        let known = Names { devices: names, notes: notes.clone() };
+        let fill = fill(&settings, &admitted, told_root);
+        let Admitted { specs, notes, .. } = admitted;
+        let devices = register.devices.iter().map(|device| device.name.to_string()).collect();
+        let known = Names { devices, notes };
         let Register { process, term, standby, .. } = register;
         let process = process.0;
         let newcomer = Newcomer { process, certificate, root, term, standby, specs, known };
         // While the lock is held: it is registered before other settings hold.
         context.grants.tell(Command::Register(Box::new(newcomer), answer));
-        (classes, ranks, notes, told)
+        fill
     };
-    let Placed { number: source, term, safe_parts, small_bps } =
-        place.await.map_err(|_| "the controller ends".to_owned())??;
-    // A source of an earlier version does not know the member.
-    let small_bps =
-        if small_bps.iter().all(|small_bps| *small_bps == 0) { Vec::new() } else { small_bps };
-    let (lease_ns, chunk_bytes, safe_part_bps, max_burst_ns, deadlines_us) = told;
-    let safe_rate_bps = u64::from(safe_parts) * safe_part_bps;
-    let devices = classes.len();
+    let told = fill(place.await.map_err(|_| "the controller ends".to_owned())??);
+    let (source, devices) = (told.source, told.classes.len());
     tracing::info!(source, %from, devices, software = %register.software.escape_debug(), "registered");
-    let notes: Vec<String> = notes.into_iter().map(|(_, note)| note).collect();
-    notes.iter().for_each(|note| tracing::warn!(source, "{note}"));
-    Ok(Registered {
-        source,
-        term,
-        lease_ns,
-        chunk_bytes,
-        safe_rate_bps,
-        root: told_root,
-        classes,
-        ranks,
-        deadlines_us,
-        small_bps,
-        max_burst_ns,
-        notes,
-    })
+    told.notes.iter().for_each(|note| tracing::warn!(source, "{note}"));
+    Ok(told)
+}
+
+/// Fills the answer with what the settings say; the rest is known when the source has its place.
+fn fill(
+    settings: &Settings,
+    admitted: &Admitted,
+    root: Option<Secret<32>>,
+) -> impl FnOnce(Placed) -> Registered + use<> {
+    let Admitted { path, specs, classes, notes } = admitted;
+    let deadline_us = |spec: &DeviceSpec| {
+        let class_ns = settings.classes[usize::from(spec.class.0)].deadline_ns;
+        spec.deadline_ns.unwrap_or(class_ns) / 1000
+    };
+    let (lease_ns, chunk_bytes) = (settings.lease_ns, settings.chunk_bytes(*path));
+    let (safe_part_bps, max_burst_ns) =
+        (settings.safe_part_bps(*path), settings.max_burst_ns(*path));
+    let (classes, ranks) = (classes.clone(), specs.iter().map(|spec| spec.class.0).collect());
+    let deadlines_us = specs.iter().map(deadline_us).collect();
+    let notes = notes.iter().map(|(_, note)| note.clone()).collect();
+    move |Placed { number, term, safe_parts, mut small_bps, safe_ns }| {
+        if small_bps.iter().all(|small_bps| *small_bps == 0) {
+            // A source of an earlier version does not know the member.
+            small_bps.clear();
+        }
+        Registered {
+            source: number,
+            term,
+            lease_ns,
+            chunk_bytes,
+            safe_rate_bps: u64::from(safe_parts) * safe_part_bps,
+            root,
+            classes,
+            ranks,
+            deadlines_us,
+            small_bps,
+            max_burst_ns,
+            safe_ns,
+            notes,
+        }
+    }
 }
 
 /// Returns the root of the keys, and what the source must be told of it.
@@ -187,7 +198,8 @@ async fn carry_all(mut stream: SecuredStream, context: &Context, carrying: Arc<S
     let full = |_| format!("{CARRIED_MAX} sources already use a connection instead of UDP");
     let none = |error| format!("no socket for it: {error}");
     let place = carrying.try_acquire_owned().map_err(full);
-    let taken = place.and_then(|place| Ok((place, socket_to(context.datagrams).map_err(none)?)));
+    let taken =
+        place.and_then(|place| Ok((place, socket_to(own(context.datagrams)).map_err(none)?)));
     let (_place, socket) = match taken {
         Ok(taken) => taken,
         Err(reason) => {
@@ -210,19 +222,15 @@ async fn carry_all(mut stream: SecuredStream, context: &Context, carrying: Arc<S
     }
 }
 
-/// Returns a socket of this host for datagrams to its own thread that grants.
-fn socket_to(to: SocketAddr) -> io::Result<UdpSocket> {
-    let to = match to {
-        SocketAddr::V4(to) if to.ip().is_unspecified() => (Ipv4Addr::LOCALHOST, to.port()).into(),
-        SocketAddr::V6(to) if to.ip().is_unspecified() => (Ipv6Addr::LOCALHOST, to.port()).into(),
-        to @ (SocketAddr::V4(_) | SocketAddr::V6(_)) => to,
-    };
-    let any: IpAddr = match to {
-        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
-        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
-    };
-    let socket = UdpSocket::bind((any, 0))?;
-    socket.connect(to)?;
-    socket.set_nonblocking(true)?;
-    Ok(socket)
+/// Returns the address at which this host reaches one of its own.
+fn own(address: SocketAddr) -> SocketAddr {
+    match address {
+        SocketAddr::V4(any) if any.ip().is_unspecified() => {
+            (Ipv4Addr::LOCALHOST, any.port()).into()
+        }
+        SocketAddr::V6(any) if any.ip().is_unspecified() => {
+            (Ipv6Addr::LOCALHOST, any.port()).into()
+        }
+        one @ (SocketAddr::V4(_) | SocketAddr::V6(_)) => one,
+    }
 }

@@ -5,6 +5,7 @@ use crate::reload::{ReloadError, Reloaded};
 use crate::serve::{Context, accept_all};
 use crate::status::{Status, StreamStatus};
 use crate::{admin, term};
+use catchment_session::datagrams::go_first;
 use catchment_session::io::{Address, BindError, ServerSecurity, StreamListener};
 use catchment_session::names::DeviceName;
 use rustix::event::{EventfdFlags, eventfd};
@@ -23,8 +24,6 @@ const PORT_TRIES: usize = 16;
 const RECEIVE_BYTES: usize = 4 << 20;
 /// Time for registrations that are under way to end with the controller.
 const SHUTDOWN: Duration = Duration::from_secs(1);
-/// DSCP CS6: what networks are run by goes first where queues know classes.
-const CONTROL_TOS: u8 = 48 << 2;
 
 /// The controller cannot begin.
 #[derive(Debug, thiserror::Error)]
@@ -252,12 +251,7 @@ async fn bind(
                 socket.set_nonblocking(true)?;
                 // The system may allow less.
                 let _ = rustix::net::sockopt::set_socket_recv_buffer_size(&socket, RECEIVE_BYTES);
-                let _ = match at {
-                    SocketAddr::V4(_) => rustix::net::sockopt::set_ip_tos(&socket, CONTROL_TOS),
-                    SocketAddr::V6(_) => {
-                        rustix::net::sockopt::set_ipv6_tclass(&socket, CONTROL_TOS.into())
-                    }
-                };
+                go_first(&socket, at);
                 return Ok((listener, socket));
             }
             Err(source) if tries == 0 => return Err(StartError::Udp { address: local, source }),

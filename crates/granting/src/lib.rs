@@ -49,6 +49,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
+/// The most that is posted at once of what was granted, where the queue pair keeps no rate.
+pub const UNPACED_PART_BYTES: u64 = 128 << 10;
+
 /// What a source does while no controller answers and no window is left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Fallback {

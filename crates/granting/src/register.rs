@@ -5,7 +5,7 @@ use catchment_session::registration::{
     Admitted, Register, RegisterError, RegisteredDevice, Secret, register,
 };
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,29 +15,12 @@ const LIMIT: Duration = Duration::from_secs(5);
 const LIMIT_OF_SEVERAL: Duration = Duration::from_secs(1);
 /// Between two attempts to register, the least.
 pub(super) const RETRY_LEAST: Duration = Duration::from_millis(250);
-/// DSCP CS6.
-const CONTROL_TOS: u8 = 48 << 2;
 
 /// A socket for datagrams to any host; it is connected when the controller is known.
 pub(super) fn any_socket() -> io::Result<UdpSocket> {
     let socket = UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0))
         .or_else(|_| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)))?;
     socket.set_nonblocking(true)?;
-    Ok(socket)
-}
-
-/// A socket for datagrams to a controller.
-pub(super) fn socket_to(to: SocketAddr) -> io::Result<UdpSocket> {
-    let socket = match to {
-        SocketAddr::V4(_) => UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?,
-        SocketAddr::V6(_) => UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0))?,
-    };
-    socket.set_nonblocking(true)?;
-    let _ = match to {
-        SocketAddr::V4(_) => rustix::net::sockopt::set_ip_tos(&socket, CONTROL_TOS),
-        SocketAddr::V6(_) => rustix::net::sockopt::set_ipv6_tclass(&socket, CONTROL_TOS.into()),
-    };
-    socket.connect(to)?;
     Ok(socket)
 }
 

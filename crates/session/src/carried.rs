@@ -50,12 +50,21 @@ pub fn local_pair() -> io::Result<(UdpSocket, UdpSocket)> {
 /// # Errors
 /// Why it has ended.
 pub async fn carry(stream: SecuredStream, socket: UdpSocket) -> Result<(), StreamError> {
+    carry_within(stream, socket, SILENT).await
+}
+
+/// The same, with a limit of its own for how long the peer may say nothing.
+async fn carry_within(
+    stream: SecuredStream,
+    socket: UdpSocket,
+    silent: Duration,
+) -> Result<(), StreamError> {
     let socket = tokio::net::UdpSocket::from_std(socket)?;
     let (mut reader, mut writer) = stream.split();
     let inward = async {
         loop {
-            let message = tokio::time::timeout(SILENT, reader.recv(DATAGRAM_BYTES_MAX)).await;
-            socket.send(&message.map_err(|_| StreamError::Silent(SILENT))??).await?;
+            let message = tokio::time::timeout(silent, reader.recv(DATAGRAM_BYTES_MAX)).await;
+            socket.send(&message.map_err(|_| StreamError::Silent(silent))??).await?;
         }
     };
     let outward = async {
@@ -68,5 +77,80 @@ pub async fn carry(stream: SecuredStream, socket: UdpSocket) -> Result<(), Strea
     tokio::select! {
         ended = inward => ended,
         ended = outward => ended,
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a panic is how a test reports")]
+mod tests {
+    use super::*;
+    use crate::io::{ServerSecurity, StreamListener};
+    use crate::registration::LABEL;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpStream;
+    use tokio::task::JoinHandle;
+
+    /// Longer than anything takes.
+    const LONG: Duration = Duration::from_secs(3600);
+
+    type Ended = JoinHandle<Result<(), StreamError>>;
+
+    /// A peer's raw end of a connection whose messages are carried, the socket that they reach, and how that ends.
+    async fn carried(silent: Duration) -> (TcpStream, UdpSocket, Ended) {
+        let address = "127.0.0.1:0".parse().unwrap();
+        let listener = StreamListener::bind(&address, ServerSecurity::default()).await.unwrap();
+        let peer = TcpStream::connect(listener.local().to_string()).await.unwrap();
+        let stream = listener.accept().await.unwrap().secure(LABEL).await.unwrap();
+        let (own, bridge) = local_pair().unwrap();
+        (peer, own, tokio::spawn(carry_within(stream, bridge, silent)))
+    }
+
+    fn message(bytes: &[u8]) -> Vec<u8> {
+        [&(bytes.len() as u32).to_be_bytes()[..], bytes].concat()
+    }
+
+    #[tokio::test]
+    async fn the_longest_datagram_passes_in_both_directions() {
+        let (mut peer, own, _ended) = carried(LONG).await;
+        let own = tokio::net::UdpSocket::from_std(own).unwrap();
+        let (mut buffer, longest) = ([0; 2 * DATAGRAM_BYTES_MAX], [7; DATAGRAM_BYTES_MAX]);
+        peer.write_all(&message(&longest)).await.unwrap();
+        let read = own.recv(&mut buffer).await.unwrap();
+        assert_eq!(buffer[..read], longest);
+        own.send(&longest).await.unwrap();
+        let mut read = message(&longest);
+        read.fill(0);
+        peer.read_exact(&mut read).await.unwrap();
+        assert_eq!(read, message(&longest));
+    }
+
+    #[tokio::test]
+    async fn a_message_that_is_too_long_ends_it_before_any_of_its_bytes_is_read() {
+        let (mut peer, own, ended) = carried(LONG).await;
+        // Its bytes never come.
+        let bytes = DATAGRAM_BYTES_MAX + 1;
+        peer.write_all(&(bytes as u32).to_be_bytes()).await.unwrap();
+        let error = ended.await.unwrap().unwrap_err();
+        assert!(
+            matches!(error, StreamError::TooLong { bytes: 1501, limit: DATAGRAM_BYTES_MAX }),
+            "{error:?}"
+        );
+        assert_eq!(error.to_string(), "a message of 1501 bytes, where at most 1500 are allowed");
+        assert!(own.recv(&mut [0]).is_err(), "nothing of it is passed on");
+    }
+
+    #[tokio::test]
+    async fn a_peer_that_says_nothing_or_leaves_is_given_up() {
+        let silent = Duration::from_millis(20);
+        let (_peer, own, ended) = carried(silent).await;
+        // What goes to it does not count as said by it.
+        own.send(&[1]).unwrap();
+        let error = ended.await.unwrap().unwrap_err();
+        assert!(matches!(error, StreamError::Silent(limit) if limit == silent), "{error:?}");
+        let (mut peer, _own, ended) = carried(LONG).await;
+        // It leaves in the middle of a message.
+        peer.write_all(&message(&[7; 100])[..50]).await.unwrap();
+        drop(peer);
+        assert!(matches!(ended.await.unwrap(), Err(StreamError::Io(_))));
     }
 }

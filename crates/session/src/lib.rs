@@ -23,6 +23,7 @@
 //! | [`registry`] | which session owns a device | no |
 //! | [`path`] | choice of the provider of each side | no |
 //! | [`registration`] | what a source and a controller tell each other before grants | in its functions |
+//! | [`datagrams`], [`carried`] | how datagrams of both go: from sockets, or as messages | yes |
 //! | [`backoff`], [`lease`] | pauses between attempts, how long a peer may be silent | no |
 //! | [`host`] | identity of the host and process | reads files |
 //! | [`io`], [`tls`], [`reread`] | sockets, listener, TLS | yes |
@@ -37,6 +38,7 @@ pub mod carried;
 pub mod cert;
 pub mod check;
 pub mod collector_side;
+pub mod datagrams;
 pub mod host;
 pub mod identity;
 pub mod io;

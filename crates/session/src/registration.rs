@@ -137,6 +137,10 @@ pub struct Registered {
     /// version refuses the member.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_burst_ns: Option<u64>,
+    /// From when it asked to be registered, a source that sends at its safe rate may go on for so long: nothing is granted
+    /// until then. `None` where something may be; one of an earlier version refuses the member, and tries again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub safe_ns: Option<u64>,
     /// What is not as it was claimed, for its user.
     pub notes: Vec<String>,
 }
@@ -275,7 +279,7 @@ pub fn ask_blocking(
     Ok((answer, stream.peer().clone()))
 }
 
-/// Asks a controller; returns its answer, the stream and how long the answer took.
+/// Asks a controller; returns its answer, the stream and when it was asked.
 ///
 /// # Errors
 /// [`RegisterError`].
@@ -284,10 +288,10 @@ pub async fn ask(
     security: &ClientSecurity,
     request: &Request,
     limit: Duration,
-) -> Result<(Answer, SecuredStream, Duration), RegisterError> {
+) -> Result<(Answer, SecuredStream, Instant), RegisterError> {
     let work = async {
         let mut stream = SecuredStream::connect(address, security, LABEL, limit).await?;
-        let began = Instant::now();
+        let asked = Instant::now();
         let broke = |error| RegisterError::Stream { address: address.clone(), error };
         stream.send(request, MESSAGE_BYTES_MAX).await.map_err(broke)?;
         let answer = stream.recv(MESSAGE_BYTES_MAX).await.map_err(broke)?;
@@ -299,15 +303,27 @@ pub async fn ask(
             answer @ (Answer::Registered(_)
             | Answer::Status { .. }
             | Answer::Explained { .. }
-            | Answer::Carrying {}) => Ok((answer, stream, began.elapsed())),
+            | Answer::Carrying {}) => Ok((answer, stream, asked)),
         }
     };
     let timeout = || RegisterError::Timeout { address: address.clone(), limit };
     tokio::time::timeout(limit, Box::pin(work)).await.unwrap_or_else(|_| Err(timeout()))
 }
 
-/// A source's registration: what it was told, its root, where datagrams go, and the round trip.
-pub type Admitted = (Registered, [u8; ROOT_BYTES], SocketAddr, Duration);
+/// A source's registration.
+#[derive(Debug)]
+pub struct Admitted {
+    /// What it was told.
+    pub told: Registered,
+    /// The root of its keys.
+    pub root: [u8; ROOT_BYTES],
+    /// Where datagrams go.
+    pub to: SocketAddr,
+    /// How long a message and its answer take, at most.
+    pub round_trip: Duration,
+    /// When it asked, just before that was sent.
+    pub asked: Instant,
+}
 
 /// Registers a source.
 ///
@@ -320,7 +336,7 @@ pub async fn register(
     limit: Duration,
 ) -> Result<Admitted, RegisterError> {
     let devices = register.devices.len();
-    let (answer, stream, round_trip) =
+    let (answer, stream, asked) =
         ask(address, security, &Request::Register(register), limit).await?;
     let wrong = || RegisterError::Answer { address: address.clone() };
     match answer {
@@ -334,12 +350,9 @@ pub async fn register(
             if !sound {
                 return Err(wrong());
             }
-            Ok((
-                registered,
-                root,
-                to,
-                round_trip.min(stream.round_trip().max(Duration::from_micros(50))),
-            ))
+            let connected = stream.round_trip().max(Duration::from_micros(50));
+            let round_trip = asked.elapsed().min(connected);
+            Ok(Admitted { told: registered, root, to, round_trip, asked })
         }
         Answer::Status { .. }
         | Answer::Explained { .. }

@@ -48,7 +48,7 @@ pub use crate::format::FRAME_BYTES_MAX;
 pub use crate::observe::Standing;
 pub use crate::session::message::Policy;
 pub use builder::{DeviceSpec, SourceBuilder};
-pub use catchment_granting::{Fallback, Missed};
+pub use catchment_granting::{Fallback, Missed, UNPACED_PART_BYTES};
 pub use catchment_transfer::{Decision, Permit, PermitRequest};
 pub use device::{Device, FrameWriter, Sent};
 pub use writer::{FrameContents, OwnedFrameWriter};

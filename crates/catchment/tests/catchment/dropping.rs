@@ -24,7 +24,7 @@ use Is::{New, Old};
 
 fn controller() -> Service {
     let address: Address = "127.0.0.1:0".parse().unwrap();
-    let mut settings = Settings::bottleneck(address, 400_000_000);
+    let mut settings = Settings::bottleneck(address, 400_000_000, None);
     settings.classes[1].late = Late::Drop;
     Service::start(settings, &ServerSecurity::default()).unwrap()
 }

@@ -15,7 +15,7 @@ const BYTES: usize = 256 << 10;
 
 fn controller() -> Service {
     let address: Address = "127.0.0.1:0".parse().unwrap();
-    let settings = Settings::bottleneck(address, CAPACITY_BPS);
+    let settings = Settings::bottleneck(address, CAPACITY_BPS, None);
     Service::start(settings, &ServerSecurity::default()).unwrap()
 }
 

@@ -180,8 +180,7 @@ fn settings(args: &ControlArgs) -> Result<Settings, Failure> {
             anyhow!("neither --bottleneck nor --config: which links are shared?"),
         )
     })?;
-    let mut settings = Settings::bottleneck(listen, rate_bps);
-    settings.links[0].queue_bytes = args.queue;
+    let settings = Settings::bottleneck(listen, rate_bps, args.queue);
     Ok(Settings { admin: args.admin.clone(), ..settings })
 }
 

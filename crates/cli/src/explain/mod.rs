@@ -9,6 +9,7 @@ use crate::output::{self, table};
 use anyhow::anyhow;
 use catchment::observe::SessionSnapshot;
 use catchment::session::io::Address;
+use catchment::source::UNPACED_PART_BYTES;
 use catchment_doctor::explain::{
     Answer, Asking, ExplainError, Here, Offered, ProviderOffer, WhyNot,
 };
@@ -128,8 +129,9 @@ fn offer_text(Offered { offer, paces }: &Offered) -> String {
         parts.push("same host, network namespace and user only".to_owned());
     }
     if !paces {
-        let how = "queue pairs keep no rate: what is granted goes in parts of 128 KiB";
-        parts.push(how.to_owned());
+        let part_kib = UNPACED_PART_BYTES >> 10;
+        let how = "queue pairs keep no rate: what is granted goes in parts of";
+        parts.push(format!("{how} {part_kib} KiB"));
     }
     parts.join(", ")
 }

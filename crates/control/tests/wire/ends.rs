@@ -1,7 +1,7 @@
 //! Both ends of the wire: how a transfer goes from its request to its end.
 use crate::samples::ROOT;
 use catchment_control::admission::controller_side::{self, ControllerSide};
-use catchment_control::admission::source_side::{self, Fallback, LocalId, SourceSide};
+use catchment_control::admission::source_side::{self, Fallback, GoOn, LocalId, SourceSide};
 use catchment_control::admission::*;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -31,6 +31,10 @@ pub(crate) struct Ends {
     /// When each has left.
     leaves_ns: Vec<u64>,
     pub(crate) registers: u32,
+    /// The safe rate that the next controller tells.
+    pub(crate) safe_bps: u64,
+    /// What has gone without a grant: the rate of each chunk, and when it has left.
+    pub(crate) alone: Vec<(u64, u64)>,
 }
 
 impl Ends {
@@ -48,6 +52,8 @@ impl Ends {
             numbers: Vec::new(),
             leaves_ns: Vec::new(),
             registers: 0,
+            safe_bps: GBPS,
+            alone: Vec::new(),
         };
         ends.register(1);
         ends
@@ -62,7 +68,10 @@ impl Ends {
             round_trip_ns,
             devices,
         });
-        self.tell(source_side::Input::Registered { source, term, root, round_trip_ns });
+        let safe_ns = self.controller.safe_ns(SourceId(source));
+        let go_on = |safe_ns| GoOn { rate_bps: self.safe_bps, until_ns: self.now_ns + safe_ns };
+        let go_on = safe_ns.map(go_on);
+        self.tell(source_side::Input::Registered { source, term, root, round_trip_ns, go_on });
     }
 
     /// Replaces the controller by one of the next term, with which the source registers at once.
@@ -95,7 +104,10 @@ impl Ends {
         loop {
             match self.source.poll() {
                 source_side::Output::Transmit(bytes) => self.to_controller.push(bytes.to_vec()),
-                source_side::Output::Send { id, bytes, leaves_ns, .. } => {
+                source_side::Output::Send { id, bytes, rate_bps, leaves_ns, leave } => {
+                    if leave == source_side::Leave::Fallback {
+                        self.alone.push((rate_bps, leaves_ns));
+                    }
                     self.chunks.push(bytes);
                     self.numbers.push(id.number);
                     self.leaves_ns.push(leaves_ns);

@@ -128,7 +128,7 @@ proptest! {
         let config = source_side::Config::new(Fallback::Safe { rate_bps: GBPS });
         let mut side = SourceSide::new(MS, config);
         let (source, term, root, round_trip_ns) = (5, 1, ROOT, 0);
-        let input = source_side::Input::Registered { source, term, root, round_trip_ns };
+        let input = source_side::Input::Registered { source, term, root, round_trip_ns, go_on: None };
         let mut due_ns = tell(&mut side, MS, input);
         for number in 0..3 {
             let id = LocalId { device: 0, number };

@@ -1,6 +1,7 @@
 //! The wire format of admission: what is written is read again, and nothing else.
 mod corpus;
 mod ends;
+mod going_on;
 mod hostile;
 mod paper;
 mod rates;

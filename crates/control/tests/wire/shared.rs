@@ -83,7 +83,8 @@ impl World {
                 round_trip_ns,
                 devices,
             });
-            let told = source_side::Input::Registered { source, term: 1, root, round_trip_ns };
+            let (term, go_on) = (1, None);
+            let told = source_side::Input::Registered { source, term, root, round_trip_ns, go_on };
             world.tell(at, told);
             world.fill(at);
         }

@@ -192,6 +192,7 @@ fn what_a_source_has_of_a_leader_that_died_runs_out_before_the_standby_grants() 
         term: 1,
         root: [1; 32],
         round_trip_ns: 0,
+        go_on: None,
     });
     assert_eq!(ends.source.counts().old_term, before + 1, "the one before is not obeyed any more");
     for _ in 0..LEASE_MS {

@@ -138,15 +138,12 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Describes one link that all share, with the classes `urgent` (100 ms) and `tolerant` (1 s).
+    /// Describes one link that all share, and what its queue takes if that is known, with the classes `urgent` (100 ms) and
+    /// `tolerant` (1 s).
     #[must_use]
-    pub fn bottleneck(listen: Address, capacity_bps: u64) -> Self {
-        let link = Link {
-            name: "bottleneck".to_owned(),
-            capacity_bps,
-            guard_ns: 100_000,
-            queue_bytes: None,
-        };
+    pub fn bottleneck(listen: Address, capacity_bps: u64, queue_bytes: Option<u64>) -> Self {
+        let link =
+            Link { name: "bottleneck".to_owned(), capacity_bps, guard_ns: 100_000, queue_bytes };
         Self {
             listen,
             policy: Policy::Deadline,

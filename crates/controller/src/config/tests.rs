@@ -41,7 +41,7 @@ fn one_link_needs_no_path_and_no_class() {
         (settings.max_burst_ns(PathId(0)), settings.chunk_bytes(PathId(0))),
         (None, 1 << 20)
     );
-    let bottleneck = Settings::bottleneck(listen(), 1_000_000_000);
+    let bottleneck = Settings::bottleneck(listen(), 1_000_000_000, None);
     assert_eq!((settings.paths, settings.classes), (bottleneck.paths, bottleneck.classes));
     assert_eq!(settings.listen, listen());
 }

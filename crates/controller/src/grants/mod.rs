@@ -59,6 +59,8 @@ pub(crate) struct Placed {
     pub(crate) safe_parts: u32,
     /// By device: what leaves without asking, bits a second.
     pub(crate) small_bps: Vec<u64>,
+    /// For so long it may go on at its safe rate, if it sends at that.
+    pub(crate) safe_ns: Option<u64>,
 }
 
 pub(crate) type Place = Result<Placed, String>;
@@ -380,7 +382,9 @@ impl Grants {
         // The first datagrams tell the round trip better.
         let round_trip_ns = 0;
         self.side.handle(now_ns, Input::Register { source, root, round_trip_ns, devices: specs });
-        Ok(Placed { number, term: self.term, safe_parts, small_bps })
+        // Who has never known a controller was told no safe rate.
+        let safe_ns = self.side.safe_ns(source).filter(|_| term > 0 && safe_parts > 0);
+        Ok(Placed { number, term: self.term, safe_parts, small_bps, safe_ns })
     }
 
     /// Returns how many parts of the safe rates a newcomer gets: one as long as there are sources for whom there is one, and

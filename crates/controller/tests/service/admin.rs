@@ -38,7 +38,7 @@ fn code(result: Result<Value, AskError>) -> (u16, String) {
 fn a_link_and_classes_change_over_a_unix_socket_and_nothing_granted_is_lost() {
     let dir = tempfile::tempdir().unwrap();
     let admin = Address::Unix(dir.path().join("control"));
-    let settings = Settings::bottleneck(anywhere(), CAPACITY_BPS);
+    let settings = Settings::bottleneck(anywhere(), CAPACITY_BPS, None);
     let settings = Settings { admin: Some(admin.clone()), ..settings };
     let service = Service::start(settings, &ServerSecurity::default()).unwrap();
     let mut source = Source::register(service.local(), &plain(), None).unwrap();

@@ -6,7 +6,7 @@ mod source;
 use catchment_controller::config::Settings;
 use catchment_controller::{NewCapacity, Service};
 use catchment_session::io::{Address, ClientSecurity, ServerSecurity};
-use catchment_session::registration::RegisterError;
+use catchment_session::registration::{Register, RegisterError};
 use catchment_session::reread::{ClientTls, ServerTls};
 use source::{MIB, Source};
 use std::time::{Duration, SystemTime};
@@ -18,7 +18,7 @@ fn anywhere() -> Address {
 }
 
 fn start(address: &Address) -> Service {
-    let settings = Settings::bottleneck(address.clone(), CAPACITY_BPS);
+    let settings = Settings::bottleneck(address.clone(), CAPACITY_BPS, None);
     Service::start(settings, &ServerSecurity::default()).unwrap()
 }
 
@@ -112,7 +112,7 @@ fn another_process_takes_over_and_the_source_goes_on() {
 #[test]
 fn capacities_change_while_it_runs_and_nothing_else_does() {
     let service = start(&anywhere());
-    let faster = Settings::bottleneck(anywhere(), 2 * CAPACITY_BPS);
+    let faster = Settings::bottleneck(anywhere(), 2 * CAPACITY_BPS, None);
     let reloaded = service.reload(faster.clone()).unwrap();
     let (before_bps, capacity_bps) = (CAPACITY_BPS, 2 * CAPACITY_BPS);
     let change = NewCapacity { link: "bottleneck".to_owned(), before_bps, capacity_bps };
@@ -189,7 +189,7 @@ fn with_certificates_both_ends_derive_the_root_and_rules_hold() {
 
 #[test]
 fn one_that_stands_by_knows_who_asks_for_it_and_grants_when_it_leads() {
-    let settings = Settings::bottleneck(anywhere(), CAPACITY_BPS);
+    let settings = Settings::bottleneck(anywhere(), CAPACITY_BPS, None);
     let standby = Service::stand_by(settings, &ServerSecurity::default()).unwrap();
     let error = Source::register(standby.local(), &plain(), None).err().unwrap();
     let stands_by = |reason: &str| reason.contains("stands by");
@@ -200,7 +200,7 @@ fn one_that_stands_by_knows_who_asks_for_it_and_grants_when_it_leads() {
     let mut wish = source::wish(None);
     // Of the controller that leads.
     (wish.standby, wish.term) = (true, u32::MAX - 1);
-    let (told, ..) = source::ask_once(standby.local(), &wish).unwrap();
+    let told = source::ask_once(standby.local(), &wish).unwrap().told;
     let status = standby.status().unwrap();
     assert_eq!((told.term, status.term, status.sources.len()), (0, 0, 1), "{status:?}");
     assert_eq!(standby.term(), 0);
@@ -215,7 +215,7 @@ fn one_that_stands_by_knows_who_asks_for_it_and_grants_when_it_leads() {
 
 #[test]
 fn who_may_still_wait_for_windows_of_an_earlier_one_does_not_say_that_they_are_over() {
-    let settings = Settings::bottleneck(anywhere(), CAPACITY_BPS);
+    let settings = Settings::bottleneck(anywhere(), CAPACITY_BPS, None);
     let settings = Settings { lease_ns: 10_000_000_000, ..settings };
     let service = Service::stand_by(settings, &ServerSecurity::default()).unwrap();
     service.lead(7, None).unwrap();
@@ -223,17 +223,39 @@ fn who_may_still_wait_for_windows_of_an_earlier_one_does_not_say_that_they_are_o
     assert_eq!(service.give_up(), None, "it has ended");
 }
 
+/// A source that was told a safe rate by an earlier controller may use it until this one grants.
+#[test]
+fn who_knew_an_earlier_controller_is_told_how_long_nothing_is_granted() {
+    let mut settings = Settings::bottleneck(anywhere(), CAPACITY_BPS, None);
+    settings.safe_sources = 1;
+    let service = Service::stand_by(settings, &ServerSecurity::default()).unwrap();
+    // Longer than anything takes.
+    let left = Duration::from_secs(3600);
+    service.lead(7, Some(left)).unwrap();
+    let safe = |term| {
+        let wish = Register { term, ..source::wish(None) };
+        source::ask_once(service.local(), &wish).unwrap().told.safe_ns.map(Duration::from_nanos)
+    };
+    assert_eq!(safe(0), None, "it knew none, and has the only part of the safe rates");
+    assert_eq!(safe(6), None, "it has no part");
+    let settings = Settings::bottleneck(anywhere(), CAPACITY_BPS, None);
+    let service = Service::stand_by(settings, &ServerSecurity::default()).unwrap();
+    service.lead(7, Some(left)).unwrap();
+    let wish = Register { term: 6, ..source::wish(None) };
+    let told = source::ask_once(service.local(), &wish).unwrap().told.safe_ns;
+    assert!(told.map(Duration::from_nanos).is_some_and(|told| told < left), "{told:?}");
+}
+
 /// What sources do while no controller answers fits the link, whoever has registered when; urgent ones have twice as much as
 /// others, as long as a quarter of them are.
 #[test]
 fn safe_rates_fit_the_link_and_urgent_sources_have_two_parts() {
-    let mut settings = Settings::bottleneck(anywhere(), CAPACITY_BPS);
+    let mut settings = Settings::bottleneck(anywhere(), CAPACITY_BPS, Some(128 << 10));
     settings.safe_sources = 4;
-    settings.links[0].queue_bytes = Some(128 << 10);
     let service = Service::start(settings, &ServerSecurity::default()).unwrap();
     let classes = [None, Some("urgent"), Some("urgent"), None, None];
     let told =
-        classes.map(|class| source::ask_once(service.local(), &source::wish(class)).unwrap().0);
+        classes.map(|class| source::ask_once(service.local(), &source::wish(class)).unwrap().told);
     let part = CAPACITY_BPS / 10 * 9 / 5;
     assert_eq!(told.each_ref().map(|told| told.safe_rate_bps), [part, 2 * part, part, part, 0]);
     // Half of the queue goes through in half a millisecond, and a chunk is no longer.

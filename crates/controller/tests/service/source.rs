@@ -61,8 +61,8 @@ impl Source {
             fallback: Fallback::Stop,
         };
         let mut side = SourceSide::new(1, config);
-        let input =
-            Input::Registered { source: told.source, term: told.term, root, round_trip_ns: 50_000 };
+        let (source, term, round_trip_ns) = (told.source, told.term, 50_000);
+        let input = Input::Registered { source, term, root, round_trip_ns, go_on: None };
         side.handle(2, input);
         let (flying, last) = (Vec::new(), None);
         let (address, security) = (address.clone(), security.clone());
@@ -140,7 +140,13 @@ impl Source {
                         let now_ns = self.now_ns();
                         self.side.handle(
                             now_ns,
-                            Input::Registered { source, term, root, round_trip_ns: 50_000 },
+                            Input::Registered {
+                                source,
+                                term,
+                                root,
+                                round_trip_ns: 50_000,
+                                go_on: None,
+                            },
                         );
                     }
                 }
@@ -184,7 +190,7 @@ fn reach(
 ) -> Result<(Registered, [u8; 32]), RegisterError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let work = register(address, security, wish.clone(), Duration::from_secs(20));
-    let (told, root, to, _) = runtime.block_on(work)?;
+    let Admitted { told, root, to, .. } = runtime.block_on(work)?;
     socket.connect(to).unwrap();
     Ok((told, root))
 }

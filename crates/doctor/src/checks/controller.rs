@@ -1,11 +1,12 @@
 //! A transmission controller, as sources reach it: by a connection to register, and by datagrams for grants.
 use super::Check;
+use catchment::session::datagrams::socket_to;
 use catchment::session::io::{Address, ClientSecurity, Peer};
 use catchment::session::registration::{Answer, Request, ask_blocking};
 use catchment_control::admission::wire::{HEADER_BYTES, Header, Kind, probe};
 use std::hash::{BuildHasher as _, RandomState};
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
 /// Datagrams that are sent, one after the other.
@@ -75,13 +76,8 @@ fn datagrams(to: SocketAddr) -> Check {
 
 /// Returns the round trips of the datagrams that were answered in time.
 fn round_trips(to: SocketAddr) -> io::Result<Vec<Duration>> {
-    let any: SocketAddr = if to.is_ipv4() {
-        (Ipv4Addr::UNSPECIFIED, 0).into()
-    } else {
-        (Ipv6Addr::UNSPECIFIED, 0).into()
-    };
-    let socket = UdpSocket::bind(any)?;
-    socket.connect(to)?;
+    let socket = socket_to(to)?;
+    socket.set_nonblocking(false)?;
     let source = RandomState::new().hash_one(std::process::id()) as u32;
     let mut trips = Vec::new();
     for sequence in 0..PROBES {

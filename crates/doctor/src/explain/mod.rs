@@ -56,8 +56,8 @@ pub struct Here {
 pub struct Offered {
     /// What a collector learns of it.
     pub offer: ProviderOffer,
-    /// Its queue pairs keep a rate themselves. Elsewhere what a transmission controller grants is posted in parts of 128
-    /// KiB, each when its time has come.
+    /// Its queue pairs keep a rate themselves. Elsewhere what a transmission controller grants is posted in parts of
+    /// [`UNPACED_PART_BYTES`](catchment::source::UNPACED_PART_BYTES), each when its time has come.
     pub paces: bool,
 }
 

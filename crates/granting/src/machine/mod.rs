@@ -11,7 +11,7 @@ use super::gate::NewLink;
 use super::moving::{Belongs, Events, Moving, Way};
 use super::register::{RETRY_LEAST, Wish, any_socket};
 use super::small::Small;
-use super::{Fallback, Granting, Periodic, Told};
+use super::{Fallback, Granting, Periodic, Told, UNPACED_PART_BYTES};
 use catchment_control::admission::source_side::{
     Config, FREE_BPS, Input, Leave, LocalId, Output, RateView, SourceSide,
 };
@@ -36,8 +36,6 @@ const ASK_AGAIN: Duration = Duration::from_millis(500);
 const CLOCK_AT_START: Duration = Duration::from_secs(1 << 20);
 /// Descriptors that wake the thread, without memory taken for them: of up to six controllers that stand by.
 const POLLED: usize = 8;
-/// The most that is posted at once where the queue pair keeps no rate.
-const UNPACED_PART_BYTES: u64 = 128 << 10;
 /// Whose requests nobody has answered after so many registrations in a row seems to be where UDP does not pass.
 const UNHEARD_MOST: u32 = 2;
 /// With nothing to do the thread looks again after this time.
@@ -143,7 +141,11 @@ impl Machine {
     }
 
     fn now_ns(&self) -> u64 {
-        let since = CLOCK_AT_START.saturating_add(self.began.elapsed());
+        self.at_ns(Instant::now())
+    }
+
+    fn at_ns(&self, at: Instant) -> u64 {
+        let since = CLOCK_AT_START.saturating_add(at.saturating_duration_since(self.began));
         u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
     }
 

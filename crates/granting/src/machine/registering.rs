@@ -1,8 +1,10 @@
 //! Registering with the controller that is obeyed.
-use super::{Config, Fallback, Input, Machine, RETRY_MOST, UNHEARD_MOST, UNPACED_PART_BYTES};
+use super::{Config, Fallback, Input, Machine, RETRY_MOST, UNHEARD_MOST};
+use crate::UNPACED_PART_BYTES;
 use crate::carried::carried_to;
-use crate::register::{RETRY_LEAST, Registration, socket_to};
-use catchment_control::admission::source_side::Fallback as Alone;
+use crate::register::{RETRY_LEAST, Registration};
+use catchment_control::admission::source_side::{Fallback as Alone, GoOn};
+use catchment_session::datagrams::socket_to;
 use catchment_session::registration::{Admitted, RegisterError, Registered};
 use std::time::Instant;
 
@@ -31,7 +33,8 @@ impl Machine {
     }
 
     /// Obeys a controller with which it has registered.
-    pub(super) fn registered(&mut self, at: usize, (told, root, to, round_trip): Admitted) {
+    pub(super) fn registered(&mut self, at: usize, admitted: Admitted) {
+        let Admitted { told, root, to, round_trip, asked } = admitted;
         self.retry = RETRY_LEAST;
         self.register_at = None;
         self.wish.follow(at);
@@ -56,10 +59,19 @@ impl Machine {
         tracing::info!(controller = %self.wish.address(), source = told.source, term = told.term, "registered");
         self.term = self.term.max(told.term);
         let (source, term) = (told.source, told.term);
+        let go_on = self.go_on(&told, asked);
         self.take_settings(told);
         let round_trip_ns = u64::try_from(round_trip.as_nanos()).unwrap_or(u64::MAX);
-        self.tell(Input::Registered { source, term, root, round_trip_ns });
+        self.tell(Input::Registered { source, term, root, round_trip_ns, go_on });
         self.standbys.begin(at);
+    }
+
+    /// Returns how it goes on if it sends at its safe rate, with a controller that has told this when it was asked: no faster
+    /// than the one before has told, or than this one tells.
+    fn go_on(&self, told: &Registered, asked: Instant) -> Option<GoOn> {
+        let lowest_bps = self.safe_rate_bps.min(told.safe_rate_bps);
+        let Alone::Safe { rate_bps } = alone(self.fallback, lowest_bps) else { return None };
+        Some(GoOn { rate_bps, until_ns: self.at_ns(asked).saturating_add(told.safe_ns?) })
     }
 
     /// Takes what the controller that is obeyed told when the source registered there.

@@ -1,8 +1,9 @@
 //! Controllers that stand by: a source registers with them too, so that one that begins to lead knows it and tells it so.
 use super::{Input, Machine, RETRY_MOST, next_datagram};
-use crate::register::{RETRY_LEAST, socket_to};
+use crate::register::RETRY_LEAST;
 use catchment_control::admission::source_side::{Standby, StandbyOutput};
 use catchment_session::carried::DATAGRAM_BYTES_MAX;
+use catchment_session::datagrams::socket_to;
 use catchment_session::registration::{Admitted, RegisterError, Registered};
 use std::net::UdpSocket;
 use std::time::{Duration, Instant};
@@ -78,14 +79,14 @@ impl Machine {
             };
         }
         match result {
-            Ok(admitted) if admitted.0.term > self.term => self.registered(at, admitted),
+            Ok(admitted) if admitted.told.term > self.term => self.registered(at, admitted),
             // The one that is obeyed, under another address; it knows the newer keys only.
-            Ok(admitted) if admitted.0.term == self.term => {
+            Ok(admitted) if admitted.told.term == self.term => {
                 let before = self.wish.at();
                 self.registered(at, admitted);
                 self.standbys.0[before].register_at = None;
             }
-            Ok((told, root, to, round_trip)) if told.term == 0 => {
+            Ok(Admitted { told, root, to, round_trip, .. }) if told.term == 0 => {
                 tracing::info!(controller = %self.wish.address_of(at), source = told.source, "a standby knows this source");
                 let round_trip_ns = u64::try_from(round_trip.as_nanos()).unwrap_or(u64::MAX);
                 let now_ns = self.now_ns();

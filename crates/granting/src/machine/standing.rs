@@ -20,7 +20,8 @@ impl Machine {
     pub(super) fn say_standing(&mut self) {
         let (waiting, goes) = self.blocks();
         let can = self.fallback == Fallback::SafeRate && self.safe_rate_bps > 0;
-        let now = match (self.term, self.side.is_alone()) {
+        let goes_on = self.side.goes_on();
+        let now = match (self.term, self.side.is_alone() || goes_on) {
             (_, true) if self.fallback == Fallback::Free => Standing::Free,
             (0, _) => Standing::Unregistered,
             (_, false) if waiting > 0 && !goes => Standing::Waiting,
@@ -29,7 +30,8 @@ impl Machine {
             (_, true) => Standing::Stopped,
         };
         let is_alone = |of| matches!(of, Standing::SafeRate | Standing::Stopped | Standing::Free);
-        if is_alone(now) {
+        // Who goes on has just registered.
+        if is_alone(now) && !goes_on {
             // A hint may be lost, or the way to the controller another one by now.
             let pause = match (self.wish.has_others(), self.unheard) {
                 (true, _) => Duration::ZERO,

@@ -13,8 +13,7 @@ use std::process::{Command, Stdio};
 /// The process: says where it listens, and ends with its input.
 pub(crate) fn role(host: IpAddr, capacity_bps: u64, queue_bytes: Option<u64>) -> Result<()> {
     let any: Address = format!("{host}:0").parse().map_err(|error| anyhow!("{error}"))?;
-    let mut settings = Settings::bottleneck(any, capacity_bps);
-    settings.links[0].queue_bytes = queue_bytes;
+    let settings = Settings::bottleneck(any, capacity_bps, queue_bytes);
     let security = ServerSecurity { insecure: !host.is_loopback(), ..ServerSecurity::default() };
     let service = Service::start(settings, &security)?;
     output::line(&service.local().to_string())?;

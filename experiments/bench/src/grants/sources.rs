@@ -4,7 +4,7 @@ use catchment_control::admission::source_side::{
     Config, Fallback, Input, LocalId, Output, SourceSide,
 };
 use catchment_session::io::{Address, ClientSecurity};
-use catchment_session::registration::{Register, RegisteredDevice, Secret, register};
+use catchment_session::registration::{Admitted, Register, RegisteredDevice, Secret, register};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap, HashMap};
@@ -126,7 +126,7 @@ impl Sources {
         let wish = Register::new(process, "127.0.0.1:1".to_owned(), devices_of);
         let security = ClientSecurity::default();
         let work = register(&self.address, &security, wish, REGISTER_LIMIT);
-        let (told, root, to, round_trip) = self.runtime.block_on(work)?;
+        let Admitted { told, root, to, round_trip, .. } = self.runtime.block_on(work)?;
         self.socket.connect(to)?;
         let config = Config {
             lease_ns: told.lease_ns,
@@ -137,7 +137,8 @@ impl Sources {
         let mut side = SourceSide::new(now_ns, config);
         let (source, term) = (told.source, told.term);
         let round_trip_ns = round_trip.as_nanos() as u64;
-        side.handle(now_ns, Input::Registered { source, term, root, round_trip_ns });
+        let go_on = None;
+        side.handle(now_ns, Input::Registered { source, term, root, round_trip_ns, go_on });
         let at = self.ends.len();
         self.ends.push(End { side, devices, next_device: 0, due_ns: 0 });
         self.by_number.insert(source, at);

@@ -54,9 +54,9 @@ fn measure_at(place: Place<'_>) -> Result<Vec<Point>> {
         if at > ALL {
             break;
         }
-        if at > BEFORE + WITHOUT && controller.is_none() {
+        if at >= BEFORE + WITHOUT && controller.is_none() {
             controller = Some(scene.start(place, 0)?);
-        } else if at > BEFORE && at <= BEFORE + WITHOUT {
+        } else if at >= BEFORE && at < BEFORE + WITHOUT {
             controller = None;
         }
         let granted = controller.as_ref().and_then(|_| inquirer.status());

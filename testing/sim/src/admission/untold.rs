@@ -210,7 +210,8 @@ impl<'a> World<'a> {
         let round_trip_ns = self.course.rtt_ns;
         let source = SourceId(number);
         self.control(controller_side::Input::Register { source, root, round_trip_ns, devices });
-        let told = source_side::Input::Registered { source: number, term: 1, root, round_trip_ns };
+        let (source, term, go_on) = (number, 1, None);
+        let told = source_side::Input::Registered { source, term, root, round_trip_ns, go_on };
         self.tell(number, told);
         self.ask(number);
     }

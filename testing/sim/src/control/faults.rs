@@ -4,6 +4,7 @@ use super::scenario::{Fault, LEASE_NS, MS, clock};
 use super::world::{What, World};
 use catchment_control::admission::SourceId;
 use catchment_control::admission::controller_side::Input;
+use catchment_control::admission::source_side::{Fallback, GoOn};
 use std::time::Duration;
 
 impl World<'_> {
@@ -136,17 +137,21 @@ impl World<'_> {
                 devices: nodes::specs(self.scenario, slot),
             },
         );
+        let safe_ns = leader.side.safe_ns(SourceId(process));
+        // It is told from when the source said so.
+        let said_ns = source.clock.local_ns(self.now_ns.saturating_sub(up_ns));
+        let until_ns = safe_ns.map(|safe_ns| said_ns + safe_ns);
         let controller = self.leader;
         self.drain_controller(controller);
         let there_ns = self.now_ns + down_ns + self.random.below(5 * MS);
-        self.plan(there_ns, What::Registered(slot, process, controller, root));
+        self.plan(there_ns, What::Registered(slot, process, (controller, until_ns), root));
     }
 
     pub(super) fn registered(
         &mut self,
         slot: usize,
         process: u32,
-        controller: usize,
+        (controller, until_ns): (usize, Option<u64>),
         root: [u8; 32],
     ) {
         let term = self.controllers[controller].term;
@@ -154,9 +159,17 @@ impl World<'_> {
         let Some(node) = &mut self.sources[slot] else { return };
         if node.process == process {
             node.registering = false;
-            node.controller = Some(controller);
+            // The answer of one that has ended since may come after that of the next.
+            if node.controller.is_none_or(|before| self.controllers[before].term <= term) {
+                node.controller = Some(controller);
+            }
             let round_trip_ns = up_ns + down_ns;
-            let message = Message::Registered { source: process, term, root, round_trip_ns };
+            let go_on = match self.scenario.fallback {
+                Fallback::Safe { rate_bps } => until_ns.map(|until_ns| GoOn { rate_bps, until_ns }),
+                Fallback::Stop | Fallback::Free => None,
+            };
+            let source = process;
+            let message = Message::Registered { source, term, root, round_trip_ns, go_on };
             self.hand(slot, Some(process), message);
         }
     }

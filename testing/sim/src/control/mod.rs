@@ -7,6 +7,7 @@
 mod check;
 mod clock;
 mod faults;
+mod looks;
 mod nodes;
 mod options;
 mod scenario;

@@ -2,7 +2,7 @@
 use super::clock::Clock;
 use super::scenario::{LEASE_NS, Scenario};
 use catchment_control::admission::controller_side::{ControllerSide, Input};
-use catchment_control::admission::source_side::{self, SourceSide};
+use catchment_control::admission::source_side::{self, GoOn, SourceSide};
 use catchment_control::admission::{
     ClassId, Config, DeviceSpec, Late, LinkConfig, LinkId, PathId, Rules, SourceId,
 };
@@ -23,6 +23,7 @@ pub(super) enum Message {
         term: u32,
         root: [u8; 32],
         round_trip_ns: u64,
+        go_on: Option<GoOn>,
     },
     Ask {
         device: u32,

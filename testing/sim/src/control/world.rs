@@ -1,11 +1,11 @@
 //! Processes, what passes between them, and the true time.
 use super::check::{self, Arrival, Fault};
 use super::nodes::{self, ControllerNode, Cut, Fate, Message, SourceNode};
-use super::scenario::{LEASE_NS, MS, RateWish, Scenario, clock};
+use super::scenario::{MS, RateWish, Scenario, clock};
 use crate::Random;
+use catchment_control::admission::LinkId;
 use catchment_control::admission::controller_side::{self, Output as Told};
 use catchment_control::admission::source_side::{self, Leave, LocalId, Output};
-use catchment_control::admission::{LinkId, SourceId};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::net::SocketAddr;
@@ -35,8 +35,8 @@ pub(super) enum What {
     WakeController(usize, u64),
     /// The session of a process with whatever controller is there.
     Session(usize, u32),
-    /// The controller has it; now the source does.
-    Registered(usize, u32, usize, [u8; 32]),
+    /// The controller has it; now the source does, and how long that one grants nothing.
+    Registered(usize, u32, (usize, Option<u64>), [u8; 32]),
     /// Nothing of a dead process may be granted any more.
     Buried(u32),
 }
@@ -59,6 +59,8 @@ pub(crate) struct Summary {
     pub(crate) lost: u64,
     pub(crate) chunks: u64,
     pub(crate) alone: u64,
+    /// Of these, those of sources that had registered with a controller that granted nothing yet.
+    pub(crate) gone_on: u64,
     pub(crate) at_rates: u64,
     pub(crate) old_term: u64,
     /// Controllers that said what was left of their grants.
@@ -76,6 +78,7 @@ impl std::fmt::Display for Summary {
         write!(f, "; {} datagrams, {} lost, {} hints", self.datagrams, self.lost, self.hints)?;
         write!(f, ", {} of an old term, {} handed over", self.old_term, self.handed_over)?;
         write!(f, "; {} chunks, {} of them without a controller", self.chunks, self.alone)?;
+        write!(f, " or with one that granted nothing yet ({})", self.gone_on)?;
         write!(f, ", {} at rates of devices", self.at_rates)
     }
 }
@@ -94,6 +97,8 @@ pub(super) struct World<'a> {
     /// What the controller that gave up last said is left of its grants.
     pub(super) left_ns: Option<u64>,
     arrivals: Vec<Arrival>,
+    /// Of these sources that go on at their safe rates beside a controller that grants nothing yet.
+    gone_on: Vec<Arrival>,
     pub(super) faults: Vec<String>,
     /// Of everything that passed.
     hash: u64,
@@ -117,6 +122,7 @@ pub(super) fn run(scenario: &Scenario) -> Result<(Summary, u64), Fault> {
         cuts: Vec::new(),
         left_ns: None,
         arrivals: Vec::new(),
+        gone_on: Vec::new(),
         faults: Vec::new(),
         hash: 0xcbf2_9ce4_8422_2325,
         summary: Summary { runs: 1, faults: scenario.faults.len() as u64, ..Summary::default() },
@@ -135,6 +141,7 @@ pub(super) fn run(scenario: &Scenario) -> Result<(Summary, u64), Fault> {
     }
     world.go()?;
     check::links(scenario, &world.arrivals)?;
+    check::links(scenario, &world.gone_on)?;
     Ok((world.summary, world.hash))
 }
 
@@ -328,10 +335,14 @@ impl World<'_> {
         self.summary.chunks += 1;
         self.summary.alone += u64::from(leave == Leave::Fallback);
         self.summary.at_rates += u64::from(leave == Leave::Rate);
+        let goes_on = leave == Leave::Fallback && !node.side.is_alone();
+        let (from_ns, late_ns) = (from_ns + way_ns, until_ns + way_ns + self.scenario.spread_ns);
+        let arrival = Arrival { sender, path, from_ns, until_ns: late_ns, rate_bps };
         if leave != Leave::Fallback {
-            let (from_ns, late_ns) =
-                (from_ns + way_ns, until_ns + way_ns + self.scenario.spread_ns);
-            self.arrivals.push(Arrival { sender, path, from_ns, until_ns: late_ns, rate_bps });
+            self.arrivals.push(arrival);
+        } else if goes_on {
+            self.gone_on.push(arrival);
+            self.look_at_going_on(slot, &arrival);
         }
         self.plan(until_ns, What::Sent(slot, process, key));
     }
@@ -395,16 +406,6 @@ impl World<'_> {
         }
     }
 
-    /// Two leases after a process died nothing may be granted to it any more.
-    fn look_for_dead(&mut self, process: u32) {
-        let node = &self.controllers[self.leader];
-        let frozen = node.frozen_until_ns + 3 * LEASE_NS > self.now_ns && node.frozen_until_ns > 0;
-        let granted_bps = node.side.granted_bps(SourceId(process));
-        if node.alive && !frozen && granted_bps > 0 {
-            self.faults.push(format!("process {process} is dead and has {granted_bps} bit/s"));
-        }
-    }
-
     /// Returns whether all that was asked for by living processes is over, at both ends.
     fn is_over(&self) -> bool {
         let over = |node: &SourceNode| {
@@ -463,8 +464,9 @@ fn input(message: Option<&Message>) -> source_side::Input<'_> {
         Some(Message::Sent { device, number }) => {
             source_side::Input::Sent { id: id(*device, *number) }
         }
-        Some(Message::Registered { source, term, root, round_trip_ns }) => {
+        Some(Message::Registered { source, term, root, round_trip_ns, go_on }) => {
             source_side::Input::Registered {
+                go_on: *go_on,
                 source: *source,
                 term: *term,
                 root: *root,

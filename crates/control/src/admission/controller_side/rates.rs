@@ -99,7 +99,7 @@ impl ControllerSide {
 
     /// Returns for how long something may be used from when its source said what came now: its clock may be slower,
     /// and what it sends may be held up longer than what it said.
-    fn lasts_ns(&self, until_ns: u64) -> u64 {
+    pub(super) fn lasts_ns(&self, until_ns: u64) -> u64 {
         let left_ns = until_ns.saturating_sub(self.now_ns);
         let guard_ns = self.guards_ns.iter().max().copied().unwrap_or(0);
         left_ns.saturating_sub(left_ns / DRIFT_PARTS).saturating_sub(guard_ns)

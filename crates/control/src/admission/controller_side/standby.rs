@@ -70,6 +70,32 @@ impl ControllerSide {
         !untold.is_empty()
     }
 
+    /// Returns until when it grants nothing, as windows of an earlier controller may be in use.
+    #[must_use]
+    pub const fn quiet_until_ns(&self) -> u64 {
+        self.quiet_until_ns
+    }
+
+    /// Returns how long a source that registers now may go on at its safe rate, if it sends at that, from when it said so: until
+    /// something is granted. `None` where something may be, or where what an earlier controller granted is known to be in
+    /// use on its paths.
+    #[must_use]
+    pub fn safe_ns(&self, source: SourceId) -> Option<u64> {
+        if self.stands_by() || !self.is_quiet() {
+            return None;
+        }
+        let devices = self.sessions.get(&source)?.devices.iter();
+        let paths =
+            devices.filter_map(|device| self.controller.device(*device)).map(|known| known.0);
+        let mut links = paths.flat_map(|path| &self.paths[usize::from(path.0)]);
+        let used_bps = |bps: Option<u64>| bps.unwrap_or(0);
+        let is_used = links.any(|link| {
+            let windows_bps = used_bps(self.controller.load_bps(*link));
+            windows_bps + used_bps(self.controller.periodic_bps(*link)) > 0
+        });
+        Some(self.lasts_ns(self.quiet_until_ns)).filter(|left_ns| !is_used && *left_ns > 0)
+    }
+
     /// Returns when one that gives up is to say [`left_ns`](Self::left_ns): shortly before its last window is over. Until then
     /// sources may confirm that they use less, and the next one has to wait for these windows as long in any case.
     #[must_use]

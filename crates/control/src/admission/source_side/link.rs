@@ -1,6 +1,6 @@
 //! What a source has from its session with a controller.
-use super::SourceSide;
 use super::transfer::Course;
+use super::{GoOn, SourceSide};
 use crate::admission::round_trip::RoundTrip;
 use crate::admission::wire::{Codes, ControllerRecord, Header, ROOT_BYTES, SourceRecord};
 
@@ -73,15 +73,17 @@ impl Link {
 impl SourceSide {
     pub(super) fn registered(
         &mut self,
-        source: u32,
-        term: u32,
+        (source, term): (u32, u32),
         root: &[u8; ROOT_BYTES],
         round_trip_ns: u64,
+        go_on: Option<GoOn>,
     ) {
         if term < self.term {
             self.counts.old_term += 1;
             return;
         }
+        // By what it did until now, which ends when it follows.
+        self.going_on = self.may_go_on(go_on);
         self.follow(term, Link::new(self.now_ns, source, root, round_trip_ns));
     }
 

@@ -6,9 +6,10 @@
 //! caller's, who says when it has left ([`Input::Sent`]).
 //!
 //! When nobody has answered for a lease and no window is left it goes on as [`Fallback`] says, until
-//! somebody answers.
+//! somebody answers, or as long as a controller with which it registers meanwhile grants nothing ([`GoOn`]).
 mod delivery;
 mod flight;
+mod going_on;
 mod idle;
 mod join;
 mod link;
@@ -19,6 +20,7 @@ mod step;
 mod transfer;
 
 use super::wire::{ROOT_BYTES, Reason, SourceRecord};
+pub use going_on::GoOn;
 pub use idle::Idle;
 use link::Link;
 pub use rates::RateView;
@@ -89,7 +91,7 @@ pub enum Leave {
     Window,
     /// The rate of its periodic device.
     Rate,
-    /// None: no controller answers ([`Fallback`]).
+    /// None: no controller answers ([`Fallback`]), or one that grants nothing yet ([`GoOn`]).
     Fallback,
 }
 
@@ -106,6 +108,8 @@ pub enum Input<'a> {
         root: [u8; ROOT_BYTES],
         /// How long a message and its answer take, as far as is known.
         round_trip_ns: u64,
+        /// How it goes on if it sends at a safe rate now; `None`: not before it is granted something.
+        go_on: Option<GoOn>,
     },
     /// A controller that stood by leads now ([`StandbyOutput::Leads`]): it is obeyed, if its term is the highest.
     Leads(Box<Standby>),
@@ -276,6 +280,8 @@ pub struct SourceSide {
     unanswered_ns: Option<u64>,
     /// The line is busy with a chunk of the fallback until then.
     fallback_ns: u64,
+    /// What it may send without a grant although somebody answers.
+    going_on: Option<GoOn>,
     /// Answers about transfers that are not known any more.
     answers: Vec<SourceRecord>,
     events: VecDeque<Event>,
@@ -301,6 +307,7 @@ impl SourceSide {
             ack_delay: flight::AckDelay::new(),
             unanswered_ns: None,
             fallback_ns: 0,
+            going_on: None,
             answers: Vec::new(),
             events: VecDeque::new(),
             buffer: Vec::new(),
@@ -313,8 +320,8 @@ impl SourceSide {
     pub fn handle(&mut self, now_ns: u64, input: Input<'_>) {
         self.now_ns = self.now_ns.max(now_ns);
         match input {
-            Input::Registered { source, term, root, round_trip_ns } => {
-                self.registered(source, term, &root, round_trip_ns);
+            Input::Registered { source, term, root, round_trip_ns, go_on } => {
+                self.registered((source, term), &root, round_trip_ns, go_on);
             }
             Input::Leads(standby) => self.leads(*standby),
             Input::Datagram(bytes) => self.datagram(bytes),

@@ -49,6 +49,9 @@ impl SourceSide {
 
     fn record(&mut self, record: &ControllerRecord) {
         let times = (self.now_ns, self.config.lease_ns);
+        if matches!(record.told, Told::Granted { .. } | Told::Rate { rate_bps: 1.., .. }) {
+            self.going_on = None;
+        }
         match record.told {
             Told::Rate { rate_bps, could_bps, lasts_ns } => {
                 let told = (rate_bps, could_bps, lasts_ns);

@@ -85,7 +85,10 @@ impl Standby {
 impl SourceSide {
     pub(super) fn leads(&mut self, standby: Standby) {
         match standby.leads {
-            Some(term) if term > self.term => self.follow(term, standby.link),
+            Some(term) if term > self.term => {
+                self.going_on = None;
+                self.follow(term, standby.link);
+            }
             Some(_) | None => self.counts.old_term += 1,
         }
     }

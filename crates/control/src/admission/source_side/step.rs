@@ -31,11 +31,12 @@ impl SourceSide {
     }
 
     fn send_alone(&mut self) {
-        let Some(rate_bps) = self.config.fallback.rate_bps() else { return };
-        if !self.is_alone() || self.now_ns < self.fallback_ns {
+        let now_ns = self.now_ns;
+        if now_ns < self.fallback_ns {
             return;
         }
-        let (now_ns, chunk_bytes) = (self.now_ns, self.config.chunk_bytes);
+        let may = self.alone_chunk(now_ns).filter(|(_, bytes)| *bytes > 0);
+        let Some((rate_bps, chunk_bytes)) = may else { return };
         let Some((id, transfer)) = self.first_alone() else { return };
         let chunk = transfer.begin_alone(now_ns, chunk_bytes, rate_bps);
         let takes_ns = crate::admission::transfer::duration_ns(chunk.bytes, rate_bps);
@@ -66,15 +67,24 @@ impl SourceSide {
         [transfers_ns, probe_ns, self.alone_ns(), rates_ns, delivery_ns].into_iter().flatten().min()
     }
 
-    /// Returns when the fallback begins a chunk, if nobody answers until then.
+    /// Returns when it begins a chunk without a grant: the fallback, if nobody answers until then, or what goes on.
     fn alone_ns(&self) -> Option<u64> {
+        if !self.transfers.values().any(Transfer::wants_to_begin) {
+            return None;
+        }
+        let goes_ns = self.now_ns.max(self.fallback_ns);
+        let goes = self.alone_chunk(goes_ns).is_some_and(|(_, bytes)| bytes > 0);
+        let goes_ns = goes.then_some(goes_ns);
+        goes_ns.into_iter().chain(self.falls_back_ns()).min()
+    }
+
+    fn falls_back_ns(&self) -> Option<u64> {
         let since_ns = self.unanswered_ns?;
         self.config.fallback.rate_bps()?;
-        let wants = self.transfers.values().any(Transfer::wants_to_begin);
         let windows = self.transfers.values().filter_map(Transfer::last_ns).max();
         let from_ns = since_ns.saturating_add(self.config.lease_ns).max(self.fallback_ns);
         let from_ns = from_ns.max(self.rates.last_ns());
-        wants.then(|| from_ns.max(windows.unwrap_or(0)))
+        Some(from_ns.max(windows.unwrap_or(0)))
     }
 }
 
