@@ -235,9 +235,11 @@ fn others(bench: &Bench, which: Page) -> Result<Vec<Other>> {
     Ok(others)
 }
 
-/// E1.2 comes before E1.10.
+/// E1.2 comes before E1.10, and what has no number last.
 fn order(id: &str) -> Vec<u64> {
-    id.split(|c: char| !c.is_ascii_digit()).filter_map(|number| number.parse().ok()).collect()
+    let numbers = id.split(|c: char| !c.is_ascii_digit());
+    let numbers: Vec<u64> = numbers.filter_map(|number| number.parse().ok()).collect();
+    if numbers.is_empty() { vec![u64::MAX] } else { numbers }
 }
 
 fn experiment(
