@@ -2,8 +2,8 @@
 //! three threads a side that sleep until something happens (E3.5 to E3.7).
 //!
 //! Two processes, each on a core of its own. The stream of a message says what the server does with it.
-use crate::job::{Network, NetworkEnd};
-use crate::link::device::{Device, patient};
+use crate::job::{Network, NetworkEnd, Role};
+use crate::link::device::{Device, kernel_interface, patient};
 use crate::mechanism::{Mechanism, Provider};
 use crate::stats::percentile;
 use crate::{host, output, sys};
@@ -15,6 +15,7 @@ use catchment_duplex::{
 use catchment_netns::Namespace;
 use catchment_perf::ChildProcess;
 use serde::{Deserialize, Serialize};
+use socket2::{Domain, Socket, Type};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::process::{Command, Stdio};
@@ -29,6 +30,8 @@ const VERIFIED: u64 = 32;
 /// A stream sends at most so many bytes.
 const STREAM_BYTES: u64 = 2_000_000_000;
 const READY: &str = "ready ";
+/// The one client.
+const BACKLOG: i32 = 1;
 
 /// The server compares every byte, and answers with other bytes.
 const VERIFY: u32 = 1;
@@ -43,6 +46,15 @@ const MARK: u32 = 4;
 pub(crate) enum Side {
     Client,
     Server,
+}
+
+impl Side {
+    fn role(self) -> Role {
+        match self {
+            Self::Client => Role::Source,
+            Self::Server => Role::Collector,
+        }
+    }
 }
 
 /// One measurement of one mechanism by a fresh pair of processes.
@@ -120,21 +132,38 @@ impl Job {
         Ok(ChildProcess::start(name, &mut command)?)
     }
 
-    fn address(&self, side: Side) -> IpAddr {
+    fn address(&self, side: Side) -> Result<IpAddr> {
+        if self.provider == Provider::Rxe {
+            return Ok(self.device(side)?.context.gid().ip());
+        }
         let ends = self.network.as_ref();
-        ends.map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), |ends| ends[side as usize].address)
+        Ok(ends.map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), |ends| ends[side as usize].address))
+    }
+
+    /// Returns a TCP socket of a side, at its end of the cable where there is one.
+    fn socket(&self, side: Side, port: u16) -> Result<Socket> {
+        let address = SocketAddr::new(self.address(side)?, port);
+        let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
+        if self.provider == Provider::Rxe {
+            // Both ends are in one kernel, which would not send what is for itself over a cable.
+            socket.bind_device(Some(kernel_interface(side.role())?.as_bytes()))?;
+        }
+        socket.bind(&address.into())?;
+        Ok(socket)
     }
 
     fn device(&self, side: Side) -> Result<Device> {
-        if self.provider != Provider::Roce {
-            return Device::without_network(self.provider);
+        match self.provider {
+            Provider::Roce => {}
+            Provider::Rxe => return Device::kernel_roce(side.role()),
+            Provider::Shm | Provider::Sim => return Device::without_network(self.provider),
         }
         // The engine's thread sleeps as the others do: all share a core.
         let options = catchment_provider_roce::RoceOptions {
             spin: Duration::ZERO,
             ..catchment_provider_roce::RoceOptions::default()
         };
-        Device::roce(options, &self.address(side).to_string())
+        Device::roce(options, &self.address(side)?.to_string())
     }
 
     fn options(&self) -> LinkOptions {
@@ -160,13 +189,15 @@ pub(crate) fn role(side: Side, job: &Job, port: Option<u16>) -> Result<()> {
         Side::Server => output::json(&serve(job)?),
         Side::Client => {
             let port = port.context("the client needs the server's port")?;
-            output::json(&visit(job, SocketAddr::new(job.address(Side::Server), port))?)
+            output::json(&visit(job, SocketAddr::new(job.address(Side::Server)?, port))?)
         }
     }
 }
 
 fn serve(job: &Job) -> Result<Noted> {
-    let listener = TcpListener::bind((job.address(Side::Server), 0))?;
+    let socket = job.socket(Side::Server, 0)?;
+    socket.listen(BACKLOG)?;
+    let listener = TcpListener::from(socket);
     let port = listener.local_addr()?.port();
     let (say, heard) = mpsc::channel();
     if job.what == Mechanism::DuplexTcp {
@@ -202,7 +233,9 @@ fn serve(job: &Job) -> Result<Noted> {
 }
 
 fn visit(job: &Job, server: SocketAddr) -> Result<Found> {
-    let stream = TcpStream::connect_timeout(&server, PATIENCE)?;
+    let socket = job.socket(Side::Client, 0)?;
+    socket.connect_timeout(&server.into(), PATIENCE)?;
+    let stream = TcpStream::from(socket);
     if job.what == Mechanism::DuplexTcp {
         let mut link = TcpLink::start(stream, job.tcp_shape(), "duplex")?;
         let found = ask(&mut link, job)?;

@@ -28,6 +28,19 @@ pub(crate) fn kernel_devices() -> Option<[String; 2]> {
     Some([source.to_owned(), collector.to_owned()])
 }
 
+fn kernel_device(role: Role) -> Result<String> {
+    let [source, collector] = kernel_devices().context(KERNEL_DEVICES_HINT)?;
+    Ok(if role == Role::Source { source } else { collector })
+}
+
+/// Returns the network interface of the device of a role: the end of the cable.
+pub(crate) fn kernel_interface(role: Role) -> Result<String> {
+    let name = kernel_device(role)?;
+    let path = format!("/sys/class/infiniband/{name}/ports/1/gid_attrs/ndevs/0");
+    let text = std::fs::read_to_string(&path).context(path)?;
+    Ok(text.trim().to_owned())
+}
+
 pub(crate) struct Device {
     pub(crate) context: Arc<dyn Context>,
     /// The same, where packets are counted.
@@ -64,9 +77,8 @@ impl Device {
     }
 
     /// The device of a role, of the two that are named.
-    fn kernel_roce(role: Role) -> Result<Self> {
-        let [source, collector] = kernel_devices().with_context(|| KERNEL_DEVICES_HINT)?;
-        let name = if role == Role::Source { source } else { collector };
+    pub(crate) fn kernel_roce(role: Role) -> Result<Self> {
+        let name = kernel_device(role)?;
         let context = IbverbsProvider::new(IbverbsOptions::default()).open(&name)?;
         Ok(Self { context, roce: None })
     }

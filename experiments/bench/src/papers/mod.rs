@@ -352,14 +352,13 @@ fn measure(
         ) => bail!("this workload is measured in real time: use shm or roce, not sim"),
         (
             Workload::Cameras
-            | Workload::Duplex
             | Workload::Grants
             | Workload::Connections
             | Workload::Background
             | Workload::Store
             | Workload::Solver,
             Provider::Rxe,
-        ) => bail!("only blocks of one source are measured over rxe"),
+        ) => bail!("only blocks of one source, and duplex, are measured over rxe"),
         (Workload::Grants, Provider::Sim) => grants::measure(&mut one),
         (Workload::Grants, Provider::Shm | Provider::Roce) => {
             bail!("grants are measured in virtual time: use sim, not shm or roce")
@@ -379,7 +378,7 @@ fn measure(
         (Workload::Table, _) => {
             bail!("a table shows what other experiments measured and measures nothing")
         }
-        (Workload::Duplex, Provider::Shm | Provider::Roce) => {
+        (Workload::Duplex, Provider::Shm | Provider::Roce | Provider::Rxe) => {
             duplex::measure(&mut one);
             Ok(())
         }
