@@ -124,14 +124,7 @@ impl Controller {
             State::Silent => return self.asked_again(at, left_bytes),
             State::Waiting | State::Ending | State::Pausing => return,
         }
-        let mut hold = transfer.holds;
-        while hold != NONE {
-            let (next, obeys) = (self.holds[hold].next, self.holds[hold].revision == revision);
-            if obeys {
-                self.end_hold(hold);
-            }
-            hold = next;
-        }
+        self.end_holds(at, |hold| hold.revision == revision);
         let delay_ns = self.devices.report_delay_ns(id.device);
         let transfer = &mut self.transfers[at];
         // It knows the latest.

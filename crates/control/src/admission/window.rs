@@ -152,7 +152,9 @@ impl Controller {
                 self.forget_later(at);
             }
             State::Ending | State::Pausing if until_ns <= self.now_ns => {
-                self.end_holds_of(at);
+                // An earlier window that ends later stands for a source that has not heard of this one.
+                let now_ns = self.now_ns;
+                self.end_holds(at, |hold| hold.until_ns <= now_ns);
                 self.set_state(at, State::Silent);
                 self.forget_later(at);
             }
@@ -230,10 +232,20 @@ impl Controller {
         self.note_free(hold.path);
     }
 
-    /// Ends what a source said that it does not use any more.
+    /// Ends all that a source said that it does not use any more.
     pub(super) fn end_holds_of(&mut self, at: u32) {
-        while self.transfers[at].holds != NONE {
-            self.end_hold(self.transfers[at].holds);
+        self.end_holds(at, |_| true);
+    }
+
+    /// Ends some of what the source of a transfer could use.
+    pub(super) fn end_holds(&mut self, at: u32, is_over: impl Fn(&Hold) -> bool) {
+        let mut hold = self.transfers[at].holds;
+        while hold != NONE {
+            let (next, is_over) = (self.holds[hold].next, is_over(&self.holds[hold]));
+            if is_over {
+                self.end_hold(hold);
+            }
+            hold = next;
         }
     }
 

@@ -1,5 +1,5 @@
 //! What a source does that has not heard what it was told last: its earlier windows stand.
-use crate::harness::{GBPS, Harness, MS, MS_AT_10, one_link, transfer};
+use crate::harness::{GBPS, Harness, MS, MS_AT_10, one_link, spec, transfer};
 use catchment_control::admission::*;
 
 fn progress(id: TransferId, left_bytes: u64, revision: u32) -> Input {
@@ -68,6 +68,40 @@ fn a_window_that_has_not_begun_is_not_moved_ahead_when_it_is_lowered() {
     harness.handle(ends[0] - MS / 2, slower);
     let lowered = harness.grant_of(third).unwrap();
     assert_eq!((lowered.from_ns, lowered.rate_bps), (ends[0], 5 * GBPS));
+}
+
+/// Its last window does not suffice, so it waits again before that is over, and gets a shorter one, of which it does not hear.
+#[test]
+fn a_window_stands_beside_a_shorter_one_for_the_rest() {
+    let mut config = one_link(Rules::deadline());
+    config.links[0].capacity_bps = 10 * GBPS;
+    let mut harness = Harness::with_devices(config, 4);
+    harness.handle(0, Input::Register { device: DeviceId(5), spec: spec(1, 4 * GBPS) });
+    // Until long after all that follows.
+    let (left_bytes, age_ns, finish) = (100 * MS_AT_10, 0, false);
+    let (rate_bps, until_ns) = (2 * GBPS, 150 * MS);
+    let elsewhere = transfer(3, 1);
+    let adopt =
+        Input::Adopt { transfer: elsewhere, left_bytes, age_ns, rate_bps, until_ns, finish };
+    harness.handle(0, adopt);
+    let (first, second, third) = (transfer(5, 1), transfer(1, 1), transfer(2, 1));
+    harness.request(0, first, 100 * MS_AT_10);
+    let long = harness.granted(0, second, 20 * MS_AT_10).expect("4 Gbit/s are free");
+    assert_eq!(long.rate_bps, 4 * GBPS);
+    harness.request(MS, third, 500 * MS_AT_10);
+    let left_bytes = 10 * MS_AT_10 + MS_AT_10 / 10;
+    harness.handle(25 * MS, progress(second, left_bytes, long.revision));
+    harness.timeout(long.until_ns - MS);
+    harness.done(long.until_ns - MS * 9 / 10, first);
+    let short = harness.grant_of(second).expect("what the first one had is free");
+    assert!(short.until_ns < long.until_ns && short.rate_bps == 4 * GBPS, "{short:?} {long:?}");
+    harness.timeout(short.until_ns);
+    // The source has not heard of it, and sends at 4 Gbit/s as before, beside 2 elsewhere.
+    let beside = harness.grant_of(third).expect("what was held for the shorter one is free");
+    assert_eq!((beside.from_ns, beside.rate_bps), (short.until_ns, 4 * GBPS));
+    harness.timeout(long.until_ns);
+    let grant = harness.grant_of(third).expect("all but what is used elsewhere");
+    assert_eq!(grant.rate_bps, 8 * GBPS);
 }
 
 #[test]
