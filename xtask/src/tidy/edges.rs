@@ -59,7 +59,7 @@ const GRAPH: &[(&str, &str, &str)] = &[
     ("cli", "agent catchment controller doctor kv netns tunnel", "probe"),
     (
         "bench",
-        "agent catchment channel cli conformance control controller duplex kv linear mechanisms netns perf probe provider-roce provider-shm rnic roce session sim transfer verbs",
+        "agent catchment channel cli conformance control controller duplex kv linear mechanisms netns perf probe provider-ibverbs provider-roce provider-shm rnic roce session sim transfer verbs",
         "",
     ),
     ("xtask", "", ""),
