@@ -100,8 +100,8 @@ impl LongPath {
         let mut threads = Vec::new();
         for (((from, to), lose), counts) in ways.into_iter().zip(lose).zip(&counts) {
             let mut way = Way {
-                from: From::Tun(Arc::clone(from)),
-                to: To::Tun(Arc::clone(to)),
+                from: Incoming::Tun(Arc::clone(from)),
+                to: Outgoing::Tun(Arc::clone(to)),
                 spec,
                 lose,
                 counts: Arc::clone(counts),
@@ -163,8 +163,8 @@ impl Detour {
         entry.set_nonblocking(true)?;
         let (ended, counts) = (Arc::new(AtomicBool::new(false)), Arc::new(Counts::default()));
         let mut way = Way {
-            from: From::Socket(Arc::clone(&entry)),
-            to: To::Socket(Arc::clone(&entry), to),
+            from: Incoming::Socket(Arc::clone(&entry)),
+            to: Outgoing::Socket(Arc::clone(&entry), to),
             spec,
             lose: || false,
             counts: Arc::clone(&counts),
@@ -261,18 +261,18 @@ fn go_first() {
 }
 
 /// Where packets come from.
-enum From {
+enum Incoming {
     Tun(Arc<OwnedFd>),
     Socket(Arc<UdpSocket>),
 }
 
 /// Where they go.
-enum To {
+enum Outgoing {
     Tun(Arc<OwnedFd>),
     Socket(Arc<UdpSocket>, SocketAddr),
 }
 
-impl From {
+impl Incoming {
     fn fd(&self) -> BorrowedFd<'_> {
         match self {
             Self::Tun(tun) => tun.as_fd(),
@@ -289,7 +289,7 @@ impl From {
     }
 }
 
-impl To {
+impl Outgoing {
     /// Returns false if the end is gone. A packet that it does not take (it is being set up, or has no room) is lost, as
     /// on a wire.
     fn write(&self, packet: &[u8]) -> bool {
@@ -305,8 +305,8 @@ impl To {
 
 /// One direction.
 struct Way<L> {
-    from: From,
-    to: To,
+    from: Incoming,
+    to: Outgoing,
     spec: PathSpec,
     lose: L,
     counts: Arc<Counts>,
@@ -438,14 +438,14 @@ mod tests {
         let end = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         end.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
         let spec =
-            PathSpec { rate_bps: 8_000_000, delay: Duration::ZERO, queue_bytes: 10_000, mtu: 1500 };
+            PathSpec { rate_bps: 400_000, delay: Duration::ZERO, queue_bytes: 10_000, mtu: 1500 };
         let detour = Detour::new(spec, end.local_addr().unwrap()).unwrap();
         let (entry, source) = (detour.entry().unwrap(), UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)));
         let source = source.unwrap();
         for number in 0..40u8 {
             source.send_to(&[number; 972], entry).unwrap();
         }
-        // 1,000 bytes with their headers: ten fit, and more while these leave.
+        // 1,000 bytes with their headers, 20 ms each: ten fit, and more while these leave.
         for number in 0..10u8 {
             let mut bytes = [0; 2000];
             assert_eq!(end.recv_from(&mut bytes).unwrap(), (972, entry));
