@@ -41,13 +41,13 @@ pub struct PathSpec {
 /// Two namespaces and the path between them. Dropping it removes them.
 #[derive(Debug)]
 pub struct LongPath {
+    /// They end before the namespaces.
+    _threads: Threads,
     /// One end: `10.98.0.1`.
     pub left: Namespace,
     /// The other end: `10.98.0.2`.
     pub right: Namespace,
-    ended: Arc<AtomicBool>,
     counts: [Arc<Counts>; 2],
-    threads: Vec<JoinHandle<()>>,
 }
 
 /// What one direction did.
@@ -94,30 +94,15 @@ impl LongPath {
         let [near, far] = [(&left, Self::LEFT), (&right, Self::RIGHT)]
             .map(|(end, address)| attach(end, address, spec.mtu));
         let (near, far) = (Arc::new(near?), Arc::new(far?));
-        let ended = Arc::new(AtomicBool::new(false));
         let counts: [Arc<Counts>; 2] = Default::default();
         let ways = [(&near, &far), (&far, &near)];
-        let mut threads = Vec::new();
+        let mut threads = Threads::default();
         for (((from, to), lose), counts) in ways.into_iter().zip(lose).zip(&counts) {
-            let mut way = Way {
-                from: Incoming::Tun(Arc::clone(from)),
-                to: Outgoing::Tun(Arc::clone(to)),
-                spec,
-                lose,
-                counts: Arc::clone(counts),
-                free_at: Instant::now(),
-                under_way: VecDeque::new(),
-                spare: Vec::new(),
-            };
-            let ended = Arc::clone(&ended);
-            threads.push(std::thread::spawn(move || {
-                if spec.rate_bps <= SLOW_BPS {
-                    go_first();
-                }
-                while !ended.load(Ordering::Relaxed) && way.turn() {}
-            }));
+            let (from, to) = (Arc::clone(from), Arc::clone(to));
+            let ends = (Incoming::Tun(from), Outgoing::Tun(to));
+            threads.start(Way::new(ends, spec, lose, Arc::clone(counts)));
         }
-        Ok(Self { left, right, ended, counts, threads })
+        Ok(Self { _threads: threads, left, right, counts })
     }
 
     /// Returns what the relay did so far.
@@ -128,10 +113,29 @@ impl LongPath {
     }
 }
 
-impl Drop for LongPath {
+/// The threads of a path, one for each direction. Dropping them ends them.
+#[derive(Debug, Default)]
+struct Threads {
+    ended: Arc<AtomicBool>,
+    all: Vec<JoinHandle<()>>,
+}
+
+impl Threads {
+    fn start<L: FnMut() -> bool + Send + 'static>(&mut self, mut way: Way<L>) {
+        let ended = Arc::clone(&self.ended);
+        self.all.push(std::thread::spawn(move || {
+            if way.spec.rate_bps <= SLOW_BPS {
+                go_first();
+            }
+            while !ended.load(Ordering::Relaxed) && way.turn() {}
+        }));
+    }
+}
+
+impl Drop for Threads {
     fn drop(&mut self) {
         self.ended.store(true, Ordering::Relaxed);
-        for thread in self.threads.drain(..) {
+        for thread in self.all.drain(..) {
             // It has nothing to say.
             let _ = thread.join();
         }
@@ -145,9 +149,8 @@ impl Drop for LongPath {
 #[derive(Debug)]
 pub struct Detour {
     entry: Arc<UdpSocket>,
-    ended: Arc<AtomicBool>,
     counts: Arc<Counts>,
-    thread: Option<JoinHandle<()>>,
+    _thread: Threads,
 }
 
 /// Of IPv4 and UDP: the rate of a path is that of IP packets.
@@ -161,23 +164,11 @@ impl Detour {
     pub fn new(spec: PathSpec, to: SocketAddr) -> io::Result<Self> {
         let entry = Arc::new(UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?);
         entry.set_nonblocking(true)?;
-        let (ended, counts) = (Arc::new(AtomicBool::new(false)), Arc::new(Counts::default()));
-        let mut way = Way {
-            from: Incoming::Socket(Arc::clone(&entry)),
-            to: Outgoing::Socket(Arc::clone(&entry), to),
-            spec,
-            lose: || false,
-            counts: Arc::clone(&counts),
-            free_at: Instant::now(),
-            under_way: VecDeque::new(),
-            spare: Vec::new(),
-        };
-        let until = Arc::clone(&ended);
-        let thread = std::thread::spawn(move || {
-            go_first();
-            while !until.load(Ordering::Relaxed) && way.turn() {}
-        });
-        Ok(Self { entry, ended, counts, thread: Some(thread) })
+        let (counts, mut thread) = (Arc::new(Counts::default()), Threads::default());
+        let from = Incoming::Socket(Arc::clone(&entry));
+        let ends = (from, Outgoing::Socket(Arc::clone(&entry), to));
+        thread.start(Way::new(ends, spec, || false, Arc::clone(&counts)));
+        Ok(Self { entry, counts, _thread: thread })
     }
 
     /// Returns where datagrams enter.
@@ -196,16 +187,6 @@ impl Detour {
         let [passed, lost, queue_full] = self.counts.now();
         let queue_full = queue_full + dropped_by(&self.entry)?;
         Ok(PathCounts { passed, lost, queue_full })
-    }
-}
-
-impl Drop for Detour {
-    fn drop(&mut self) {
-        self.ended.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
-            // It has nothing to say.
-            let _ = thread.join();
-        }
     }
 }
 
@@ -318,6 +299,11 @@ struct Way<L> {
 }
 
 impl<L: FnMut() -> bool> Way<L> {
+    fn new((from, to): (Incoming, Outgoing), spec: PathSpec, lose: L, counts: Arc<Counts>) -> Self {
+        let (free_at, under_way, spare) = (Instant::now(), VecDeque::new(), Vec::new());
+        Self { from, to, spec, lose, counts, free_at, under_way, spare }
+    }
+
     /// Waits for a packet or for one to arrive, and does what is due. Returns false when an end is gone.
     fn turn(&mut self) -> bool {
         let now = Instant::now();

@@ -208,10 +208,10 @@ impl Rule {
                 let is_cpu = |row: &&Row| {
                     text(row, "metric").starts_with("cpu_") && text(row, "provider") != "sim"
                 };
+                let mut cell = CELL.to_vec();
+                cell.retain(|column| *column != "metric");
+                cell.push("mechanism");
                 for row in rows.iter().filter(is_cpu) {
-                    let mut cell = CELL.to_vec();
-                    cell.retain(|column| *column != "metric");
-                    cell.push("mechanism");
                     let has = |part: &str| {
                         let of = |other: &&Row| text(other, "metric").contains(part);
                         rows.iter().filter(of).any(|other| is_same(row, other, &cell))
