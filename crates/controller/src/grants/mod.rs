@@ -10,6 +10,7 @@ use crate::status::{Status, StreamStatus};
 use catchment_control::admission::controller_side::{ControllerSide, Input, Output};
 use catchment_control::admission::{ConfigError, DeviceSpec, LinkId, PathId, SourceId};
 use catchment_session::carried::DATAGRAM_BYTES_MAX;
+use catchment_session::datagrams::wake_on_time;
 use catchment_session::names::DeviceName;
 use catchment_session::registration::Secret;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -192,6 +193,7 @@ impl Grants {
     }
 
     pub(crate) fn run(mut self) {
+        wake_on_time();
         let mut buffer = [0; DATAGRAM_BYTES_MAX];
         let mut came = Came { datagrams: true, commands: true };
         loop {

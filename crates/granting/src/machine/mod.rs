@@ -17,6 +17,7 @@ use catchment_control::admission::source_side::{
 };
 use catchment_observe::Standing;
 use catchment_session::carried::DATAGRAM_BYTES_MAX;
+use catchment_session::datagrams::wake_on_time;
 use catchment_transfer::header::unix_ns;
 use catchment_transfer::{Broken, HeldBlock};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -155,6 +156,7 @@ impl Machine {
     }
 
     pub(super) fn run(mut self) {
+        wake_on_time();
         while !self.granting.stopped.load(Ordering::Acquire) {
             let _ = rustix::io::read(&self.granting.bell, &mut [0_u8; 8]);
             self.take_registrations();

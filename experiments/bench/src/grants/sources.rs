@@ -3,6 +3,7 @@ use anyhow::{Context as _, Result, anyhow, ensure};
 use catchment_control::admission::source_side::{
     Config, Fallback, Input, LocalId, Output, SourceSide,
 };
+use catchment_session::datagrams::wake_on_time;
 use catchment_session::io::{Address, ClientSecurity};
 use catchment_session::registration::{Admitted, Register, RegisteredDevice, Secret, register};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -191,6 +192,7 @@ impl Sources {
 
     /// Asks as a plan has it, for a time; returns what was granted in it.
     pub(super) fn run(&mut self, plan: Plan, time: Duration) -> Seen {
+        wake_on_time();
         self.seen = Seen::default();
         self.only_begins = plan.only_begins;
         let start = Instant::now();

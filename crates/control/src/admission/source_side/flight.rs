@@ -139,6 +139,23 @@ mod tests {
         assert_eq!(transfer.sent(second.leaves_ns + 20 * MS), Some(takes_ns + 20 * MS));
     }
 
+    /// A thread wakes up some 50 us after the time that it asked for: chunks that began only when the line is free would leave as
+    /// late, and the window not suffice.
+    #[test]
+    fn who_wakes_up_late_keeps_the_line_busy() {
+        let flight = Flight::new(&AckDelay::new(), 200 * MS, 1 << 18);
+        let mut transfer = granted(1_000_000_000);
+        let first = transfer.step(0, flight).unwrap();
+        let asked_ns = transfer.next_ns().unwrap();
+        assert!(transfer.step(asked_ns - 1, flight).is_none(), "not sooner");
+        let second = transfer.step(asked_ns + MS / 10, flight).unwrap();
+        let takes_ns = first.leaves_ns;
+        assert_eq!(second.leaves_ns, 2 * takes_ns, "the line was not idle");
+        // It is no more ahead for that.
+        assert_eq!(transfer.sent(2 * takes_ns - 1), Some(2 * takes_ns - 1));
+        assert_eq!(transfer.next_ns().unwrap() - asked_ns, takes_ns);
+    }
+
     /// A queue pair goes at the sum of its devices' rates, so a chunk of a slow window leaves sooner than its rate says.
     #[test]
     fn a_chunk_that_leaves_sooner_than_its_rate_says_does_not_shorten_the_path() {

@@ -16,6 +16,9 @@ const IN_FLIGHT_LEAST: usize = 2;
 const PART_BYTES_MIN: u64 = 1 << 16;
 /// How late a chunk may begin and still count as begun in time.
 const LATE_NS: u64 = 200_000;
+/// A chunk begins before the one before it has left, by as much and by such a part of the time that this one takes at most:
+/// whose source wakes up late has the line busy all the same.
+const EARLY_PARTS: u64 = 4;
 
 /// Leave to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,6 +72,8 @@ pub(super) struct Transfer {
     /// When the next chunk should begin, and when the line is free.
     paced_ns: u64,
     busy_ns: u64,
+    /// It begins sooner by this, while the line is busy.
+    early_ns: u64,
     /// Its state, as it is told.
     pub(super) revision: u32,
     /// What the controller has seen of it.
@@ -113,6 +118,7 @@ impl Transfer {
             stopping: false,
             paced_ns: 0,
             busy_ns: 0,
+            early_ns: 0,
             revision: 1,
             acked: 0,
             seen: 0,
@@ -400,7 +406,7 @@ impl Transfer {
         let window = self.window?;
         let free = self.wants_to_begin() && !self.stopping;
         let start_ns = now_ns.max(self.busy_ns);
-        if !free || now_ns < window.from_ns.max(self.paced_ns) {
+        if !free || now_ns < self.begins_ns(window) {
             return None;
         }
         let until_ns = self.next.map_or(window.until_ns, |next| window.until_ns.min(next.from_ns));
@@ -423,10 +429,17 @@ impl Transfer {
         Some(self.pace(now_ns, chunk))
     }
 
+    /// Returns when the next chunk may begin in a window.
+    fn begins_ns(&self, window: Window) -> u64 {
+        window.from_ns.max(self.paced_ns.saturating_sub(self.early_ns))
+    }
+
     fn pace(&mut self, now_ns: u64, chunk: Chunk) -> Chunk {
         let due_ns =
             if now_ns.saturating_sub(self.paced_ns) < LATE_NS { self.paced_ns } else { now_ns };
-        self.paced_ns = due_ns.saturating_add(duration_ns(chunk.bytes, chunk.rate_bps));
+        let takes_ns = duration_ns(chunk.bytes, chunk.rate_bps);
+        self.paced_ns = due_ns.saturating_add(takes_ns);
+        self.early_ns = LATE_NS.min(takes_ns / EARLY_PARTS);
         self.busy_ns = chunk.leaves_ns;
         self.push(chunk)
     }
@@ -475,7 +488,7 @@ impl Transfer {
             return self.retires_ns();
         }
         let begins = self.window.filter(|_| self.wants_to_begin() && !self.stopping);
-        let begins_ns = begins.map(|window| window.from_ns.max(self.paced_ns));
+        let begins_ns = begins.map(|window| self.begins_ns(window));
         let progress_ns = self.progress_due_ns().filter(|_| self.window.is_some() && self.obeys());
         let next_ns = self.next.map(|next| next.from_ns);
         [begins_ns, progress_ns, next_ns, self.retires_ns()].into_iter().flatten().min()
