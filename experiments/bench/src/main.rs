@@ -123,6 +123,9 @@ enum Command {
         capacity_bps: u64,
         queue_bytes: Option<u64>,
     },
+    /// Sends datagrams back for `control`; started by the program itself
+    #[command(hide = true)]
+    BareRole,
     /// One of the processes of `wan`; started by the program itself
     #[command(hide = true)]
     WanRole {
@@ -180,6 +183,7 @@ fn run() -> Result<ExitCode> {
         Command::ControlRole { host, capacity_bps, queue_bytes } => {
             grants::role(host, capacity_bps, queue_bytes)
         }
+        Command::BareRole => grants::bare_role(),
         Command::Wan(options) => wan::run(&options),
         Command::WanRole { job } => wan::role(&serde_json::from_str(&job)?),
         Command::Agent(options) => agent::run(&options),

@@ -8,12 +8,14 @@
 //! | | |
 //! |---|---|
 //! | `service` | the process of the controller |
+//! | `bare` | what sockets take without one |
 //! | `sources` | those who ask |
 //! | `failover` | controllers that end, sources and a collector that go on |
 //! | `killed` | a source that is killed in its window, and one that waits for what it had |
 //! | `paced` | how far the rate of a transfer is from the one that it was to have |
 //! | `shared` | sources and a collector beside a controller, whose bottleneck is narrow |
 //! | `row` | rows and goals |
+mod bare;
 mod failover;
 mod killed;
 mod load;
@@ -30,6 +32,7 @@ use crate::host::Run;
 use crate::output;
 use crate::stats::{Spread, decimals, percentile};
 use anyhow::{Result, ensure};
+pub(crate) use bare::role as bare_role;
 use failover::Case;
 use row::{HEAD, Row};
 use service::Controller;
@@ -140,6 +143,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         many_devices(options, &mut show)?;
     }
     if options.wants("paper-rate") {
+        let bare = bare::measure(bare::Offered::Grants(PAPER_GRANTS), options.time())?;
+        show(Row { offered: Some("paper-rate"), ..bare })?;
         show(paper_rate(options)?)?;
     }
     if options.wants("pacing") {
@@ -258,12 +263,18 @@ fn rates(
     show: &mut impl FnMut(Row) -> Result<()>,
 ) -> Result<()> {
     let time = options.time();
+    let bare = bare::measure(bare::Offered::Always(AT_ONCE), time)?;
+    show(Row { offered: Some("most"), ..bare })?;
     for records in [1, 8] {
         let plan =
             Plan { records, bytes: BYTES, only_begins: true, offered: Offered::Always(AT_ONCE) };
         let row = measure("rate", controller, sources, plan, time)?;
         let half = row.grants_per_s.unwrap_or(0.0) / 2.0;
         show(Row { offered: Some("most"), ..row })?;
+        if records == 1 {
+            let bare = bare::measure(bare::Offered::Grants(half), time)?;
+            show(Row { offered: Some("half"), ..bare })?;
+        }
         let plan = Plan { offered: Offered::Rate(half), ..plan };
         let row = measure("rate", controller, sources, plan, time)?;
         show(Row { offered: Some("half"), ..row })?;
@@ -294,7 +305,7 @@ fn measure(
     let seen = sources.run(plan, time);
     let (wall, cpu_ns) = (start.elapsed(), controller.cpu_ns()? - cpu_before);
     Sources::check(&seen)?;
-    let Seen { grants, answers_us } = seen;
+    let Seen { grants, answers_us, begins_us } = seen;
     // What has begun ends before the next measurement.
     sources.idle(WARM_UP);
     let spread = Spread::of(&answers_us);
@@ -308,6 +319,7 @@ fn measure(
         service_cores: Some(decimals(cpu_ns as f64 / wall.as_nanos() as f64, 3)),
         answer_us_p50: Some(decimals(spread.p50, 1)),
         answer_us_p99: Some(decimals(percentile(&answers_us, 0.99), 1)),
+        begins_us_p50: Some(decimals(Spread::of(&begins_us).p50, 1)),
         transfers: Some(grants),
         rss_bytes: Some(controller.rss_bytes()?),
         ..Row::default()
@@ -317,7 +329,8 @@ fn measure(
 fn goals(rows: &[Row]) -> Vec<Goal> {
     let rate = |records, offered| {
         rows.iter().find(move |row| {
-            row.records_per_datagram == Some(records) && row.offered == Some(offered)
+            let is_so = row.records_per_datagram == Some(records) && row.offered == Some(offered);
+            row.what == "rate" && is_so
         })
     };
     let full = |row: &&Row| row.devices == Some(SOURCES as u64 * u64::from(DEVICES_EACH));
@@ -349,14 +362,20 @@ fn goals(rows: &[Row]) -> Vec<Goal> {
     let leases = rows.iter().find(|row| row.what == "leases").filter(full);
     let leases = leases.and_then(|row| row.service_cores);
     vec![
-        Goal::least("rate, a record a datagram: grants_per_s", grants(one), 200_000.0),
-        Goal::most("rate, a record a datagram: cpu_us_per_grant", cpu(one), 8.0),
-        Goal::least("rate, 8 records a datagram: grants_per_s", grants(eight), 500_000.0),
-        Goal::most("rate, 8 records a datagram: cpu_us_per_grant", cpu(eight), 8.0),
-        Goal::most("rate, half: answer_us_p50", half.and_then(|row| row.answer_us_p50), 60.0),
+        Goal::least("rate, a record a datagram: grants_per_s", grants(one), 200_000.0)
+            .because(|| row::slower(rows, one)),
+        Goal::most("rate, a record a datagram: cpu_us_per_grant", cpu(one), 8.0)
+            .because(|| row::bare_takes(rows, "most")),
+        Goal::least("rate, 8 records a datagram: grants_per_s", grants(eight), 500_000.0)
+            .because(|| row::slower(rows, eight)),
+        Goal::most("rate, 8 records a datagram: cpu_us_per_grant", cpu(eight), 8.0)
+            .because(|| row::bare_takes(rows, "most")),
+        Goal::most("rate, half: answer_us_p50", half.and_then(|row| row.answer_us_p50), 60.0)
+            .because(|| row::bare_answers(rows, "half")),
         Goal::most("rate, half: answer_us_p99", half.and_then(|row| row.answer_us_p99), 1000.0),
         Goal::most("leases of 10^5 devices: service_cores", leases, 0.25),
-        Goal::most("paper-rate: cpu_us_per_grant", cpu(paper), 50.0),
+        Goal::most("paper-rate: cpu_us_per_grant", cpu(paper), 50.0)
+            .because(|| row::bare_takes(rows, "paper-rate")),
         Goal::most("memory: rss_bytes", rss.map(|rss| rss as f64), f64::from(128 << 20)),
         Goal::most("memory: bytes_per_idle_source", idle, 1024.0),
         Goal::most("failover, source: full_capacity_ms, two leases", killed.0, 400.0),

@@ -9,7 +9,7 @@ const TURN_MS: f64 = 2000.0;
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Row {
     pub(super) what: &'static str,
-    /// `most`, or `half` of what was granted at most.
+    /// `most`, or `half` of what was granted at most; of rows `bare` also `paper-rate`.
     pub(super) offered: Option<&'static str>,
     pub(super) records_per_datagram: Option<usize>,
     pub(super) devices: Option<u64>,
@@ -21,8 +21,11 @@ pub(super) struct Row {
     pub(super) renewals_per_s: Option<f64>,
     /// How many cores the controller had: below 1 it waited, or others had them.
     pub(super) service_cores: Option<f64>,
+    /// From asking until the datagram with the grant has come; in rows `bare` a datagram there and back.
     pub(super) answer_us_p50: Option<f64>,
     pub(super) answer_us_p99: Option<f64>,
+    /// From asking until a device may send: the window leaves room for what datagrams are held up.
+    pub(super) begins_us_p50: Option<f64>,
     pub(super) provider: Option<&'static str>,
     pub(super) rate_asked_bps: Option<u64>,
     pub(super) frame_bytes: Option<u64>,
@@ -124,6 +127,43 @@ impl Row {
             float(self.bytes_per_idle_source),
         )
     }
+}
+
+/// Returns the row of sockets without a controller.
+fn bare<'a>(rows: &'a [Row], offered: &str) -> Option<&'a Row> {
+    rows.iter().find(|row| row.what == "bare" && row.offered == Some(offered))
+}
+
+/// Returns what of the processor time of a grant is not the controller's own.
+pub(super) fn bare_takes(rows: &[Row], offered: &str) -> String {
+    let takes_us = bare(rows, offered).and_then(|row| row.cpu_us_per_grant);
+    takes_us.map_or_else(
+        || "what sockets take alone was not measured".to_owned(),
+        |us| {
+            format!(
+                "two datagrams each way take {us} us of it without a controller (bare, {offered})"
+            )
+        },
+    )
+}
+
+/// Returns how long an answer takes where nothing is done for it.
+pub(super) fn bare_answers(rows: &[Row], offered: &str) -> String {
+    let took_us = bare(rows, offered).and_then(|row| row.answer_us_p50);
+    took_us.map_or_else(
+        || "what sockets take alone was not measured".to_owned(),
+        |us| format!("without a controller it is {us} us (bare, {offered})"),
+    )
+}
+
+/// Returns which end of the sockets was the slower one.
+pub(super) fn slower(rows: &[Row], row: Option<&Row>) -> String {
+    let cores = row.and_then(|row| row.service_cores).unwrap_or(0.0);
+    let bare = bare(rows, "most").and_then(|row| row.grants_per_s).unwrap_or(f64::NAN);
+    let who = if cores < 0.9 { "the sources, one thread, are slower" } else { "it had no more" };
+    format!(
+        "the controller used {cores} of a core: {who}; without one {bare} a second go there and back (bare, most)"
+    )
 }
 
 pub(super) const HEAD: &str = "what    offered records devices sources    grants/s us/grant  cores       p50       p99   rss bytes B/source";

@@ -8,7 +8,7 @@ use catchment_session::io::{Address, ClientSecurity};
 use catchment_session::registration::{Admitted, Register, RegisteredDevice, Secret, register};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::cmp::Reverse;
-use std::collections::{BTreeSet, BinaryHeap, HashMap};
+use std::collections::{BTreeSet, BinaryHeap, HashMap, VecDeque};
 use std::net::{Ipv4Addr, UdpSocket};
 use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
@@ -29,6 +29,8 @@ struct End {
     devices: u32,
     next_device: u32,
     due_ns: u64,
+    /// When it asked for what nobody has granted yet, in order.
+    unanswered_ns: VecDeque<u64>,
 }
 
 /// What is asked for, and how.
@@ -57,8 +59,11 @@ pub(super) enum Offered {
 #[derive(Debug, Default)]
 pub(super) struct Seen {
     pub(super) grants: u64,
-    /// From asking until a device may send.
+    /// From asking until a datagram grants it.
     pub(super) answers_us: Vec<f64>,
+    /// From asking until a device may send: the window may begin when its grant has come, and what it is told of its
+    /// beginning leaves room for what datagrams are held up.
+    pub(super) begins_us: Vec<f64>,
 }
 
 /// All sources.
@@ -141,7 +146,8 @@ impl Sources {
         let go_on = None;
         side.handle(now_ns, Input::Registered { source, term, root, round_trip_ns, go_on });
         let at = self.ends.len();
-        self.ends.push(End { side, devices, next_device: 0, due_ns: 0 });
+        let (next_device, due_ns, unanswered_ns) = (0, 0, VecDeque::new());
+        self.ends.push(End { side, devices, next_device, due_ns, unanswered_ns });
         self.by_number.insert(source, at);
         self.dirty.insert(at);
         self.work();
@@ -235,6 +241,7 @@ impl Sources {
             end.next_device = (end.next_device + 1) % end.devices;
             self.asked.insert(key(id), now_ns);
             self.left.insert(key(id), plan.bytes);
+            end.unanswered_ns.push_back(now_ns);
             end.side.handle(
                 now_ns,
                 Input::Ask { id, bytes: plan.bytes, ahead_bytes: 0, age_ns: 0, class: 0 },
@@ -252,7 +259,13 @@ impl Sources {
             let number = buffer[SOURCE_AT].try_into().map(u32::from_be_bytes).unwrap_or(0);
             let Some(&at) = self.by_number.get(&number) else { continue };
             let now_ns = self.now_ns();
-            self.ends[at].side.handle(now_ns, Input::Datagram(&buffer[..bytes]));
+            let end = &mut self.ends[at];
+            let before = end.side.counts().grants;
+            end.side.handle(now_ns, Input::Datagram(&buffer[..bytes]));
+            // Also those that prolong a window count as grants: nothing is unanswered then.
+            let new = (end.side.counts().grants - before) as usize;
+            let granted = end.unanswered_ns.drain(..new.min(end.unanswered_ns.len()));
+            self.seen.answers_us.extend(granted.map(|asked_ns| (now_ns - asked_ns) as f64 / 1e3));
             self.dirty.insert(at);
         }
         let now_ns = self.now_ns();
@@ -289,7 +302,7 @@ impl Sources {
                 Output::Send { id, bytes, rate_bps, .. } => {
                     if let Some(asked_ns) = self.asked.remove(&key(id)) {
                         self.seen.grants += 1;
-                        self.seen.answers_us.push((now_ns - asked_ns) as f64 / 1e3);
+                        self.seen.begins_us.push((now_ns - asked_ns) as f64 / 1e3);
                     }
                     if self.only_begins {
                         self.left.remove(&key(id));
