@@ -18,7 +18,7 @@ const OUT: &str = "out";
 /// The number of the collector's line; those of sources come before it.
 const COLLECTOR: u8 = 200;
 /// What a NIC may hold of its own source: more than the socket's buffer, so that nothing is dropped there.
-const NIC_QUEUE_BYTES: u64 = 64 << 20;
+pub(crate) const NIC_QUEUE_BYTES: u64 = 64 << 20;
 
 /// Sources and what they share.
 #[derive(Debug, Clone, Copy)]

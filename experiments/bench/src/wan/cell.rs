@@ -9,10 +9,10 @@ use crate::stats::{decimals, percentile};
 use crate::sys::{self, Traffic};
 use anyhow::{Context as _, Result, anyhow, ensure};
 use catchment_controller::Status;
-use catchment_netns::{Namespace, Star};
+use catchment_netns::{SharedLink, Star};
 use catchment_perf::ChildProcess;
 use catchment_sim::admission::{End, Judged, Trace};
-use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -32,7 +32,7 @@ const TRIPS: usize = 21;
 
 pub(super) struct Cell<'a> {
     pub(super) place: &'a Place,
-    pub(super) star: &'a Star,
+    pub(super) link: &'a SharedLink,
     pub(super) method: Method,
     pub(super) load: f64,
     pub(super) trace: &'a Trace,
@@ -76,13 +76,43 @@ struct Controller {
 struct Counted {
     bottleneck_drops: u64,
     nic_drops: u64,
+    /// Between namespaces.
+    hosts: Option<Hosts>,
+    softirq_ns: u64,
+    at_ns: u64,
+}
+
+/// What the kernels of hosts counted: on this host it is that of all programs.
+#[derive(Clone, Copy)]
+struct Hosts {
     /// Datagrams that found the collector's socket full.
     socket_drops: u64,
     /// UDP datagrams that sources sent and the collector's host received, and TCP segments of all ends.
     datagrams: Traffic,
     segments: Traffic,
-    softirq_ns: u64,
-    at_ns: u64,
+}
+
+impl Hosts {
+    fn count(star: &Star) -> Result<Self> {
+        let (mut datagrams, mut segments) = star.collector.run(sys::datagrams_and_segments)??;
+        // Where the kernel cuts what goes back to sources, many come of one that was sent.
+        datagrams.sent = 0;
+        for source in &star.sources {
+            let (udp, tcp) = source.run(sys::datagrams_and_segments)??;
+            datagrams.sent += udp.sent;
+            segments += tcp;
+        }
+        let socket_drops = star.collector.run(sys::udp_socket_drops)??;
+        Ok(Self { socket_drops, datagrams, segments })
+    }
+
+    fn since(self, before: Self) -> Self {
+        Self {
+            socket_drops: self.socket_drops - before.socket_drops,
+            datagrams: self.datagrams.since(before.datagrams),
+            segments: self.segments.since(before.segments),
+        }
+    }
 }
 
 impl Counted {
@@ -90,9 +120,7 @@ impl Counted {
         Self {
             bottleneck_drops: self.bottleneck_drops - before.bottleneck_drops,
             nic_drops: self.nic_drops - before.nic_drops,
-            socket_drops: self.socket_drops - before.socket_drops,
-            datagrams: self.datagrams.since(before.datagrams),
-            segments: self.segments.since(before.segments),
+            hosts: self.hosts.zip(before.hosts).map(|(now, before)| now.since(before)),
             softirq_ns: self.softirq_ns - before.softirq_ns,
             at_ns: self.at_ns - before.at_ns,
         }
@@ -131,25 +159,6 @@ impl Cell<'_> {
         Ok(self.row(begin, rtt_ms, &counted, &collected, &sent, served))
     }
 
-    /// Starts a role in a namespace; it ends with this process.
-    /// A role with a core stays there.
-    fn start(
-        &self,
-        name: &'static str,
-        at: &Namespace,
-        job: &Job,
-        core: Option<usize>,
-    ) -> Result<ChildProcess> {
-        let (program, job) = (std::env::current_exe()?, serde_json::to_string(job)?);
-        at.run(|| {
-            // This thread ends after that.
-            core.map_or(Ok(()), sys::pin)?;
-            let mut command = Command::new(program);
-            command.arg("wan-role").arg(job).stdin(Stdio::piped());
-            Ok(ChildProcess::start(name, &mut command)?)
-        })?
-    }
-
     fn start_controller(&self, files: &Files) -> Result<Controller> {
         let place = self.place;
         let (capacity_bps, nic_bps) = (place.capacity_bps(), place.nic_bps());
@@ -157,9 +166,14 @@ impl Cell<'_> {
         let method = self.method;
         let config = method.config(capacity_bps, nic_bps, chunk_kib, queue_bytes, self.guard_us);
         let path = files.write("control.toml", &config)?;
-        let address = SocketAddr::new(place.collector(), CONTROL_PORT);
+        let at = self.link.collector(place.ipv6);
+        let address = match self.link {
+            SharedLink::Namespaces(_) => SocketAddr::new(at, CONTROL_PORT),
+            // One that is free now.
+            SharedLink::Relay(_) => TcpListener::bind((at, 0))?.local_addr()?,
+        };
         let program = std::env::current_exe()?;
-        let started = self.star.collector.run(|| {
+        let started = self.link.at_collector(|| {
             let mut command = Command::new(program);
             command.arg0(COMMAND).args(["control", "--insecure", "--until-stdin-closes"]);
             command.args(["--listen", &address.to_string(), "--config"]).arg(path);
@@ -167,7 +181,7 @@ impl Cell<'_> {
             ChildProcess::start("the controller", &mut command)
         })?;
         let (child, limit) = (started?, Instant::now() + PATIENCE);
-        while self.star.collector.run(|| TcpStream::connect(address))?.is_err() {
+        while self.link.at_collector(|| TcpStream::connect(address))?.is_err() {
             ensure!(Instant::now() < limit, "the controller does not listen at {address}");
             // Its file, then its socket: no event says so.
             std::thread::sleep(LOOK);
@@ -177,11 +191,14 @@ impl Cell<'_> {
 
     fn start_collector(&self) -> Result<(ChildProcess, SocketAddr)> {
         let job = Job::Collector {
-            listen: SocketAddr::new(self.place.collector(), 0).to_string(),
+            listen: SocketAddr::new(self.link.collector(self.place.ipv6), 0).to_string(),
             tcp: self.method.congestion().is_some(),
             frame_bytes: self.place.frame_bytes() as usize,
+            port: self.link.collector_port(),
         };
-        let mut collector = self.start("the collector", &self.star.collector, &job, None)?;
+        let mut command = role(&job)?;
+        let start = || ChildProcess::start("the collector", &mut command);
+        let mut collector = self.link.at_collector(start)??;
         let address = collector.wait_for(|_| true)?.trim().parse()?;
         Ok((collector, address))
     }
@@ -193,7 +210,8 @@ impl Cell<'_> {
         controller: Option<&Controller>,
     ) -> Result<Vec<ChildProcess>> {
         let cores = sys::cores()?;
-        let start = |(device, at): (u32, &Namespace)| {
+        let start = |at: u8| -> Result<ChildProcess> {
+            let device = u32::from(at);
             let is_urgent = device == 0 && self.method == Method::Spq;
             let job = SourceJob {
                 device,
@@ -206,13 +224,20 @@ impl Cell<'_> {
                 rate_max_bps: self.place.nic_bps(),
                 traffic_class: if is_urgent { URGENT_DSCP << 2 } else { 0 },
                 congestion: self.method.congestion().map(str::to_owned),
+                via: self.link.via(at),
             };
             // On several, its packets would overtake each other behind its NIC.
             let core = cores[device as usize % cores.len()];
-            self.start("a source", at, &Job::Source(job), Some(core))
+            let mut command = role(&Job::Source(job))?;
+            // On a thread that ends after that.
+            let start = || -> Result<ChildProcess> {
+                sys::pin(core)?;
+                Ok(ChildProcess::start("a source", &mut command)?)
+            };
+            let alone = || std::thread::scope(|scope| scope.spawn(start).join());
+            self.link.at_source(at, alone)?.map_err(|_| anyhow!("a thread panicked"))?
         };
-        let started = (0..).zip(&self.star.sources).map(start);
-        let mut sources = started.collect::<Result<Vec<_>>>()?;
+        let mut sources = (0..SOURCES).map(start).collect::<Result<Vec<_>>>()?;
         for source in &mut sources {
             source.wait_for(|line| line == "ready")?;
         }
@@ -226,10 +251,9 @@ impl Cell<'_> {
             socket.set_read_timeout(Some(PATIENCE))?;
             Ok(socket)
         };
-        let source = self.star.sources.last().context("a source")?;
-        let (v4, v6) = Star::source(SOURCES - 1);
-        let near = source.run(|| bind(if self.place.ipv6 { v6 } else { v4 }))??;
-        let far = self.star.collector.run(|| bind(self.place.collector()))??;
+        let (link, last, ipv6) = (self.link, SOURCES - 1, self.place.ipv6);
+        let near = link.at_source(last, || bind(link.source(last, ipv6)))??;
+        let far = link.at_collector(|| bind(link.collector(ipv6)))??;
         near.connect(far.local_addr()?)?;
         let echo = std::thread::spawn(move || -> std::io::Result<()> {
             for _ in 0..TRIPS {
@@ -271,21 +295,14 @@ impl Cell<'_> {
     }
 
     fn count(&self) -> Result<Counted> {
-        let (mut datagrams, mut segments) =
-            self.star.collector.run(sys::datagrams_and_segments)??;
-        // Where the kernel cuts what goes back to sources, many come of one that was sent.
-        datagrams.sent = 0;
-        for source in &self.star.sources {
-            let (udp, tcp) = source.run(sys::datagrams_and_segments)??;
-            datagrams.sent += udp.sent;
-            segments += tcp;
-        }
+        let hosts = match self.link {
+            SharedLink::Namespaces(star) => Some(Hosts::count(star)?),
+            SharedLink::Relay(_) => None,
+        };
         Ok(Counted {
-            bottleneck_drops: self.star.bottleneck()?.drops,
-            nic_drops: self.star.nics()?.drops,
-            socket_drops: self.star.collector.run(sys::udp_socket_drops)??,
-            datagrams,
-            segments,
+            bottleneck_drops: self.link.drops()?,
+            nic_drops: self.link.nic_drops()?,
+            hosts,
             softirq_ns: sys::softirq_ns(),
             at_ns: sys::monotonic_ns(),
         })
@@ -293,7 +310,7 @@ impl Cell<'_> {
 
     fn status(&self, controller: SocketAddr) -> Result<Status> {
         let program = std::env::current_exe()?;
-        let asked = self.star.collector.run(|| {
+        let asked = self.link.at_collector(|| {
             let mut command = Command::new(program);
             command.arg0(COMMAND).args(["control", "status", "--json", "--insecure"]);
             command.arg(controller.to_string()).output()
@@ -330,6 +347,7 @@ impl Cell<'_> {
         let ends = self.ends(begin_ns, collected, sent);
         let simulated = self.simulated(rtt_ms);
         let is_roce = method.congestion().is_none();
+        let roce_hosts = counted.hosts.filter(|_| is_roce);
         let sum = |of: fn(&Report) -> u64| is_roce.then(|| sent.iter().map(of).sum::<u64>());
         let per_gb = |ns: u64| collected.seconds_per_gb(ns);
         let round = |value: Option<f64>| value.map(|value| decimals(value, 4));
@@ -339,7 +357,7 @@ impl Cell<'_> {
         let cpu_ns = collected.cpu_ns + sources_ns + served.map_or(0, |served| served.cpu_ns);
         Row {
             what: "cell",
-            place: "netns",
+            place: self.link.name(),
             method: method.to_string(),
             calibration: "none",
             pause: (method == Method::Deadline).then_some("confirmed"),
@@ -361,13 +379,13 @@ impl Cell<'_> {
             judged: trace.judge(&ends),
             missed_held_back: trace.held_back(&ends, place.nic),
             urgent_events: trace.events_of(0),
-            keeps_order: self.star.keeps_order,
+            keeps_order: self.link.keeps_order(),
             packets_dropped: counted.bottleneck_drops,
             nic_packets_dropped: counted.nic_drops,
-            socket_packets_dropped: counted.socket_drops,
+            socket_packets_dropped: counted.hosts.map(|hosts| hosts.socket_drops),
             sequence_gaps: collected.sequence_naks_sent,
-            packets_missing: is_roce.then(|| counted.datagrams.missing()),
-            segments_missing: is_roce.then(|| counted.segments.missing()),
+            packets_missing: roce_hosts.map(|hosts| hosts.datagrams.missing()),
+            segments_missing: roce_hosts.map(|hosts| hosts.segments.missing()),
             frames_lost: collected.frames_lost,
             frames_not_there: frames.saturating_sub(collected.came.len() as u64),
             operations_failed: sum(|report| report.reconnects),
@@ -434,6 +452,13 @@ impl Served {
     fn cpu_us_per_transfer(self) -> f64 {
         self.cpu_ns as f64 / 1e3 / self.transfers.max(1) as f64
     }
+}
+
+/// Returns the command of a role; it ends with this process.
+fn role(job: &Job) -> Result<Command> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.arg("wan-role").arg(serde_json::to_string(job)?).stdin(Stdio::piped());
+    Ok(command)
 }
 
 fn report(process: &mut ChildProcess) -> Result<Report> {

@@ -51,6 +51,17 @@ impl Method {
         }
     }
 
+    /// Returns why it needs the queues of a kernel between namespaces, if it does.
+    pub(super) const fn why_no_relay(self) -> Option<&'static str> {
+        match self {
+            Self::Spq => Some("the relay has one queue for all classes"),
+            Self::KernelCubic | Self::KernelBbr => {
+                Some("the relay carries packets of RoCE; TCP goes past it")
+            }
+            Self::Plain | Self::Fifo | Self::Priority | Self::Deadline => None,
+        }
+    }
+
     /// Returns how many frames a source may have on their way or waiting for a grant: a request at a time, where the
     /// paper has it so.
     pub(super) const fn blocks(self) -> u32 {

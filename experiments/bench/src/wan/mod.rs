@@ -1,13 +1,14 @@
-//! `wan`: twelve sources that share a narrow link, as real processes between network namespaces.
+//! `wan`: twelve sources that share a narrow link, as real processes, between network namespaces or over a relay.
 //!
 //! The events are those of `bench admission`, with bytes and rates divided by a scale; times are as they are. Each source
 //! is a process in a namespace of its own, whose NIC is a token bucket; a router carries all of them to a collector
 //! through one bottleneck with a drop-tail queue. Where a method has a controller, it is `catchment control` beside
-//! the collector. A frame is there when the collector's sink has it; all processes read the same monotonic clock.
+//! the collector. Where there may be no namespaces, a thread of this process is NICs and router
+//! between addresses of this host. A frame is there when the collector's sink has it; all processes read the same monotonic clock.
 //!
 //! | | |
 //! |---|---|
-//! | `place` | rates, headers, namespaces |
+//! | `place` | rates, headers, the link |
 //! | `method` | who sends how, and what the controller is told |
 //! | `role`, `tcp` | the processes: sources and collector, over Catchment or a TCP stream each |
 //! | `talk` | what they and who started them tell each other |
@@ -68,8 +69,11 @@ pub(crate) struct Options {
     #[arg(long, conflicts_with_all = ["load", "seconds", "seed"])]
     trace: Option<PathBuf>,
     /// Over IPv6
-    #[arg(long)]
+    #[arg(long, conflicts_with = "relay")]
     ipv6: bool,
+    /// Over a relay on this host, as where no network namespaces are allowed: methods without TCP and classes of packets
+    #[arg(long)]
+    relay: bool,
     /// Bytes and rates are divided by this: 20 Gbit/s become 500 Mbit/s
     #[arg(long, default_value_t = 40)]
     scale: u64,
@@ -128,28 +132,42 @@ impl Options {
 pub(crate) fn run(options: &Options) -> Result<()> {
     ensure!((1..=400).contains(&options.scale), "a scale of 1 to 400");
     ensure!((0.05..=1.0).contains(&options.nic), "NICs of 0.05 to 1 of the link");
-    if !catchment_netns::has_privilege() {
+    let has_privilege = catchment_netns::has_privilege();
+    let why_none =
+        (!options.relay && !has_privilege).then(catchment_netns::why_no_user_namespace).flatten();
+    if let Some(why) = &why_none {
+        eprintln!("no network namespaces here ({why}): a relay of this process is the link");
+        ensure!(!options.ipv6, "the relay speaks IPv4");
+    }
+    let has_relay = options.relay || why_none.is_some();
+    if !has_relay && !has_privilege {
         let code = catchment_netns::again_with_privilege().context("namespaces")?;
         ensure!(code == 0, "it failed in a user namespace of its own; as root it needs none");
         return Ok(());
     }
     let place = Place::new(options.scale, options.nic, options.ipv6, options.queue_kib);
+    let place = place.over_a_relay(has_relay);
     let run = Run::detect(options.mode(), &place);
     output::either(options.json, &run, Run::line)?;
     let traces = options.traces()?;
     let mut rows: Vec<Row> = Vec::new();
+    let mut left_out = Vec::new();
     for method in options.methods() {
-        let star = place.star(method)?;
+        if let Some(why) = method.why_no_relay().filter(|_| has_relay) {
+            left_out.push(Goal::unmeasured(&method.to_string(), why));
+            continue;
+        }
+        let link = place.link(method)?;
         for (load, trace) in &traces {
             let guard_us = options.guard_us;
             let row =
-                Cell { place: &place, star: &star, method, load: *load, trace, guard_us }.run();
+                Cell { place: &place, link: &link, method, load: *load, trace, guard_us }.run();
             let row = row.with_context(|| format!("{method} at load {load}"))?;
             output::either(options.json, &row, Row::line)?;
             rows.push(row);
         }
     }
-    let goals = row::goals(&rows);
+    let goals: Vec<Goal> = row::goals(&rows).into_iter().chain(left_out).collect();
     for goal in &goals {
         output::either(options.json, goal, Goal::line)?;
     }

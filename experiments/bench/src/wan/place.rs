@@ -1,9 +1,8 @@
-//! Rates, headers, and the namespaces that have them.
+//! Rates, headers, and the link that has them.
 use super::method::{Method, URGENT_DSCP};
 use crate::hop::{FIRST_PACKET_HEADERS, PATH_MTU};
-use anyhow::Result;
-use catchment_netns::{Star, StarSpec};
-use std::net::IpAddr;
+use anyhow::{Context as _, Result};
+use catchment_netns::{SharedLink, StarSpec};
 
 /// What is scaled: the paper's frames, link and chunk, and the simulator's queue.
 const FRAME_BYTES: u64 = 24_883_200;
@@ -30,11 +29,17 @@ pub(super) struct Place {
     pub(super) nic: f64,
     pub(super) ipv6: bool,
     queue_kib: Option<u64>,
+    /// There are no namespaces: a relay of this process is the link.
+    pub(super) has_relay: bool,
 }
 
 impl Place {
     pub(super) const fn new(scale: u64, nic: f64, ipv6: bool, queue_kib: Option<u64>) -> Self {
-        Self { scale, nic, ipv6, queue_kib }
+        Self { scale, nic, ipv6, queue_kib, has_relay: false }
+    }
+
+    pub(super) const fn over_a_relay(self, has_relay: bool) -> Self {
+        Self { has_relay, ..self }
     }
 
     pub(super) const fn frame_bytes(&self) -> u64 {
@@ -73,13 +78,9 @@ impl Place {
         payload_bps * (PATH_MTU + self.header_bytes()) / PATH_MTU
     }
 
-    pub(super) const fn collector(&self) -> IpAddr {
-        if self.ipv6 { Star::COLLECTOR_V6 } else { Star::COLLECTOR_V4 }
-    }
-
-    /// Makes the namespaces, with bands where the method has them.
-    pub(super) fn star(&self, method: Method) -> Result<Star> {
-        Ok(Star::new(StarSpec {
+    /// Makes the link, with bands where the method has them.
+    pub(super) fn link(&self, method: Method) -> Result<SharedLink> {
+        let spec = StarSpec {
             sources: SOURCES,
             mtu: INTERFACE_MTU,
             nic_bps: self.shaper_bps(self.nic_bps()),
@@ -87,7 +88,11 @@ impl Place {
             queue_bytes: self.queue_bytes(),
             burst_bytes: BURST_BYTES,
             urgent_dscp: (method == Method::Spq).then_some(URGENT_DSCP),
-        })?)
+        };
+        match self.has_relay {
+            true => SharedLink::relay(&spec).context("a relay at 127.0.0.1"),
+            false => Ok(SharedLink::namespaces(spec)?),
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use crate::sys;
 use anyhow::{Result, anyhow};
 use catchment::collector::Collector;
 use catchment::observe::RoceSnapshot;
-use catchment::roce::RoceOptions;
+use catchment::roce::{Faults, RoceOptions};
 use catchment::session::path::PathRules;
 use catchment::source::{Device, DeviceSpec, Fallback, Source, Standing};
 use catchment_provider_roce::io::SocketOptions;
@@ -25,8 +25,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Does the job until its input ends.
 pub(crate) fn role(job: &Job) -> Result<()> {
     match job {
-        Job::Collector { listen, tcp: true, frame_bytes } => tcp::collect(listen, *frame_bytes),
-        Job::Collector { listen, .. } => collect(listen),
+        Job::Collector { listen, tcp: true, frame_bytes, .. } => tcp::collect(listen, *frame_bytes),
+        Job::Collector { listen, port, .. } => collect(listen, *port),
         Job::Source(job) if job.congestion.is_some() => tcp::send(job),
         Job::Source(job) => send(job),
     }
@@ -41,13 +41,15 @@ fn roce_options() -> RoceOptions {
     RoceOptions { selective_repeat: false, ..RoceOptions::default() }
 }
 
-fn collect(listen: &str) -> Result<()> {
+fn collect(listen: &str, port: Option<u16>) -> Result<()> {
+    let options = roce_options();
+    let options = RoceOptions { port: port.unwrap_or(options.port), ..options };
     let log = Log::default();
     let noted = Arc::clone(&log);
     let collector = Collector::builder(listen)
         .insecure(true)
         .path_rules(only_roce())
-        .provider(roce_options())
+        .provider(options)
         .on_frame(move |frame| {
             let mut bytes = [0; STAMP_BYTES];
             frame.read_at(0, &mut bytes);
@@ -123,7 +125,13 @@ fn connect(job: &SourceJob, ends: Vec<u64>, told: &Arc<Mutex<BTreeSet<usize>>>) 
         send_buffer_bytes: SEND_BUFFER_BYTES,
         ..SocketOptions::default()
     };
-    let options = RoceOptions { traffic_class: job.traffic_class, socket, ..roce_options() };
+    let fault = job.via.map(|via| {
+        let mut fault = Faults::default();
+        fault.via = Some(via);
+        fault
+    });
+    let traffic_class = job.traffic_class;
+    let options = RoceOptions { traffic_class, socket, fault, ..roce_options() };
     let class = if job.device == 0 { "urgent" } else { "tolerant" };
     let device = DeviceSpec::new(name(job.device)).frame_bytes(job.frame_bytes).priority(class);
     let noted = Arc::clone(told);

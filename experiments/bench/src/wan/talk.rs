@@ -8,6 +8,7 @@ use catchment_sim::admission::{Event, Trace};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::io::{BufRead as _, Write as _};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -17,7 +18,7 @@ pub(super) const STAMP_BYTES: usize = 24;
 /// What a process does.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum Job {
-    Collector { listen: String, tcp: bool, frame_bytes: usize },
+    Collector { listen: String, tcp: bool, frame_bytes: usize, port: Option<u16> },
     Source(SourceJob),
 }
 
@@ -34,6 +35,8 @@ pub(crate) struct SourceJob {
     pub(super) blocks: u32,
     pub(super) rate_max_bps: u64,
     pub(super) traffic_class: u8,
+    /// Where its packets enter the link, if that is a relay.
+    pub(super) via: Option<SocketAddr>,
     /// TCP with this congestion control, in place of Catchment.
     pub(super) congestion: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! The transmission controller between namespaces, at a small scale: what is lost, not how fast it is.
+//! The transmission controller between namespaces and over a relay, at a small scale: what is lost, not how fast it is.
 use super::{lines, run};
 use catchment_netns::with_privilege;
 
@@ -59,20 +59,29 @@ const FIELDS: [&str; 48] = [
 #[test]
 fn with_a_controller_the_router_drops_nothing_and_no_frame_is_lost() {
     with_privilege("wan::with_a_controller_the_router_drops_nothing_and_no_frame_is_lost", || {
-        let words = [
-            "wan", "--json", "--method", "deadline", "--load", "0.5", "--seconds", "20", "--scale",
-            "200", "--guard-us", "5000", "--queue-kib", "1024",
-        ];
-        let lines = lines(&run(&words));
-        assert_eq!((&lines[0]["what"], &lines[0]["sources"]), (&"run".into(), &12.into()));
-        let row = &lines[1];
-        let lacking = FIELDS.iter().find(|field| row.get(**field).is_none());
-        assert_eq!(lacking, None, "{row}");
-        for dropped in ["packets_dropped", "nic_packets_dropped", "frames_lost"] {
-            assert_eq!(row[dropped], 0, "{dropped}: {row}");
-        }
-        assert!(row["transfers"].as_u64().unwrap() > 0, "{row}");
-        let last = lines.last().unwrap();
-        assert_eq!((&last["what"], &last["of"].is_u64()), (&"goals".into(), &true));
+        nothing_is_dropped("netns", &["--seconds", "20"]);
     });
+}
+
+/// The same where no namespaces are allowed: a thread is NICs and router between addresses of this host.
+#[test]
+fn over_a_relay_nothing_is_dropped_either() {
+    nothing_is_dropped("relay", &["--relay", "--seconds", "10"]);
+}
+
+fn nothing_is_dropped(place: &str, more: &[&str]) {
+    let words = ["wan", "--json", "--method", "deadline", "--load", "0.5", "--scale", "200"];
+    let beyond = ["--guard-us", "5000", "--queue-kib", "1024"];
+    let lines = lines(&run(&[&words[..], &beyond, more].concat()));
+    assert_eq!((&lines[0]["what"], &lines[0]["sources"]), (&"run".into(), &12.into()));
+    let row = &lines[1];
+    assert_eq!(row["place"], place);
+    let lacking = FIELDS.iter().find(|field| row.get(**field).is_none());
+    assert_eq!(lacking, None, "{row}");
+    for dropped in ["packets_dropped", "nic_packets_dropped", "frames_lost"] {
+        assert_eq!(row[dropped], 0, "{dropped}: {row}");
+    }
+    assert!(row["transfers"].as_u64().unwrap() > 0, "{row}");
+    let last = lines.last().unwrap();
+    assert_eq!((&last["what"], &last["of"].is_u64()), (&"goals".into(), &true));
 }

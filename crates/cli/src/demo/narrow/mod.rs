@@ -14,7 +14,6 @@ use crate::failure::{Code, Failure, OrFail as _};
 use crate::output::say;
 use anyhow::{Context as _, anyhow};
 use phase::Phase;
-use place::Place;
 
 /// What the link carries, payload.
 const CAPACITY_BPS: u64 = 100_000_000;
@@ -52,8 +51,8 @@ pub(super) fn run(args: &DemoArgs) -> Result<(), Failure> {
             )?
         }
     };
-    let place = if has_relay { Place::relay() } else { Place::namespaces(cameras) };
-    let place = place.context("cannot make the narrow link").or_fail(Code::Local)?;
+    let link = place::narrow_link(cameras, has_relay);
+    let link = link.context("cannot make the narrow link").or_fail(Code::Local)?;
     say!(
         "{cameras} cameras share a link of {} Mbit/s to a collector; cam00 is urgent. {} s as they like, {} s with a \
          transmission controller",
@@ -61,10 +60,10 @@ pub(super) fn run(args: &DemoArgs) -> Result<(), Failure> {
         args.seconds.as_secs_f64(),
         args.seconds.as_secs_f64()
     );
-    let phase = |with_controller| Phase { args, place: &place, cameras, with_controller };
+    let phase = |with_controller| Phase { args, link: &link, cameras, with_controller };
     let without = phase(false).run()?;
     let with = phase(true).run()?;
-    let summary = report::summary(args, (place.name(), cameras), without, with);
+    let summary = report::summary(args, (link.name(), cameras), without, with);
     report::print(args, &summary)?;
     report::check(&summary)
 }

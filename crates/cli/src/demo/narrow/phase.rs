@@ -2,12 +2,12 @@
 use super::super::child::{Event, Process, Role};
 use super::super::folder::Folder;
 use super::frames::{Frames, measure};
-use super::place::Place;
-use super::{CAPACITY_BPS, QUEUE_KIB};
+use super::{CAPACITY_BPS, QUEUE_KIB, place};
 use crate::args::DemoArgs;
 use crate::failure::{Code, Failure, OrFail as _};
 use crate::output::events::{CollectEvent, CollectSummary, SendEvent, SendSummary};
 use anyhow::{Context as _, Result, anyhow, ensure};
+use catchment_netns::SharedLink;
 use serde::Serialize;
 use std::ffi::OsString;
 use std::fs::File;
@@ -35,7 +35,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// A time in which the cameras send.
 pub(super) struct Phase<'a> {
     pub(super) args: &'a DemoArgs,
-    pub(super) place: &'a Place,
+    pub(super) link: &'a SharedLink,
     pub(super) cameras: u8,
     pub(super) with_controller: bool,
 }
@@ -68,7 +68,7 @@ impl Phase<'_> {
 
     fn try_run(&self, folder: &Path) -> Result<Outcome> {
         let out = folder.join("frames");
-        let dropped = self.place.dropped()?;
+        let dropped = place::dropped(self.link)?;
         let controller = self.with_controller.then(|| self.start_controller(folder)).transpose()?;
         let (collector, told) = self.start_collector(folder, &out)?;
         let Event::Collector(CollectEvent::Listening(listening)) = next(&told)? else {
@@ -88,7 +88,7 @@ impl Phase<'_> {
         Ok(Outcome {
             frames_sent: sum(|sent| sent.fates.frames_sent),
             frames_lost: collected.received.frames_lost,
-            packets_dropped: self.place.dropped()? - dropped,
+            packets_dropped: place::dropped(self.link)? - dropped,
             deadlines_missed: sum(|sent| sent.deadlines_missed),
             urgent: measure(&out, (0..1).map(name), URGENT_MS)?,
             others: measure(&out, (1..self.cameras).map(name), TOLERANT_MS)?,
@@ -97,17 +97,17 @@ impl Phase<'_> {
     }
 
     fn start_collector(&self, folder: &Path, out: &Path) -> Result<(Process, Receiver<Event>)> {
-        let listen = SocketAddr::new(self.place.address(), 0).to_string();
+        let listen = SocketAddr::new(self.link.collector(false), 0).to_string();
         let mut words: Vec<OsString> =
             ["collect", "--insecure", "--no-dashboard", "--listen", &listen, "--out"]
                 .map(Into::into)
                 .into();
         words.push(out.into());
-        words.extend(self.place.of_collector(&self.args.providers).words());
+        words.extend(place::of_collector(self.link, &self.args.providers).words());
         let (sender, told) = channel();
         let log = File::create(folder.join("collector.log"))?;
         let start = || Process::start_with(Role::Collector, words, log.into(), sender);
-        Ok((self.place.at_collector(start)??, told))
+        Ok((self.link.at_collector(start)??, told))
     }
 
     fn start_source(
@@ -134,15 +134,15 @@ impl Phase<'_> {
         }
         words.push(collector.to_owned());
         let mut words: Vec<OsString> = words.into_iter().map(OsString::from).collect();
-        words.extend(self.place.of_camera(&self.args.providers)?.words());
+        words.extend(place::of_camera(self.link, at, &self.args.providers).words());
         let (sender, told) = channel();
         let log = File::create(folder.join(format!("{name}.log")))?;
         let start = || Process::start_with(Role::Source, words, log.into(), sender);
-        Ok((self.place.at_camera(at, start)??, told))
+        Ok((self.link.at_source(at, start)??, told))
     }
 
     fn start_controller(&self, folder: &Path) -> Result<Controller> {
-        let address = self.place.controller()?;
+        let address = place::controller(self.link)?;
         let config = folder.join("control.toml");
         let text = format!(
             "chunk = \"64KiB\"\n[[link]]\nname = \"narrow\"\ncapacity = \"{CAPACITY_BPS}bit\"\nguard = \"1ms\"\nqueue = \"{QUEUE_KIB}KiB\"\n"
@@ -150,7 +150,7 @@ impl Phase<'_> {
         std::fs::write(&config, text)?;
         let log = File::create(folder.join("controller.log"))?;
         let program = std::env::current_exe()?;
-        let child = self.place.at_collector(|| {
+        let child = self.link.at_collector(|| {
             Command::new(program)
                 .args(["control", "--insecure", "--until-stdin-closes", "--listen"])
                 .arg(address.to_string())
@@ -163,7 +163,7 @@ impl Phase<'_> {
         })??;
         let controller = Controller { child, address };
         let limit = Instant::now() + PATIENCE;
-        while self.place.at_collector(|| TcpStream::connect(address))?.is_err() {
+        while self.link.at_collector(|| TcpStream::connect(address))?.is_err() {
             ensure!(Instant::now() < limit, "the controller does not listen at {address}");
             // Its socket has no event.
             thread::sleep(LOOK);
@@ -178,7 +178,7 @@ impl Phase<'_> {
         while Instant::now() < end {
             let name = name(cameras.next()?);
             let program = std::env::current_exe().ok()?;
-            let asked = self.place.at_collector(|| {
+            let asked = self.link.at_collector(|| {
                 let mut command = Command::new(program);
                 command.args(["explain", "stream", &name, "--insecure", "--controller"]);
                 command.arg(controller.to_string()).output()
