@@ -3,7 +3,7 @@ use super::Engine;
 use super::transmit::resolve;
 use crate::device_core::DeviceCore;
 use crate::fault::{Datagram, FaultInjector, Kind};
-use crate::io::{Route, Sealer, net_header};
+use crate::io::{Route, Sealer, SendBatch, net_header};
 use crate::keys::KeyTable;
 use catchment_roce::wire::{Opcode, icrc};
 use catchment_roce::{OutPacket, Piece, TransmitBatch};
@@ -21,8 +21,9 @@ type Way<'a> = (&'a Route, Option<&'a Sealer>);
 impl Engine {
     /// Sends what may be sent, with faults; returns whether anything was.
     pub(super) fn transmit_with_faults(&mut self, device: &DeviceCore, keys: &KeyTable) -> bool {
-        if let Some(faults) = &mut self.faults {
-            faults.due(device.now_ns(), |datagram| send(device, datagram));
+        let Self { faults, batch, .. } = self;
+        if let Some(faults) = faults {
+            faults.due(device.now_ns(), |datagram| send(device, batch, datagram));
         }
         let mut packets = 0;
         for _ in 0..TURNS {
@@ -34,7 +35,7 @@ impl Engine {
     }
 
     fn send_faulty(&mut self, index: usize, device: &DeviceCore, keys: &KeyTable) {
-        let Self { qps, faults: Some(faults), packets, .. } = self else { return };
+        let Self { qps, faults: Some(faults), packets, batch, .. } = self else { return };
         let Some(entry) = qps.get(index) else { return };
         let Some(route) = entry.route(packets) else { return };
         for packet in packets.packets() {
@@ -44,7 +45,8 @@ impl Engine {
                     out.extend_from_slice(&memory.to_vec());
                 }
             });
-            pass(faults, device, (&route, entry.sealer.as_deref()), gathered);
+            let way = (&route, entry.sealer.as_deref());
+            pass(faults, (device, batch), way, gathered);
         }
     }
 }
@@ -68,7 +70,12 @@ fn gather(
     bytes
 }
 
-fn pass(faults: &mut FaultInjector, device: &DeviceCore, way: Way<'_>, transport: Vec<u8>) {
+fn pass(
+    faults: &mut FaultInjector,
+    (device, batch): (&DeviceCore, &mut SendBatch),
+    way: Way<'_>,
+    transport: Vec<u8>,
+) {
     let opcode = transport.first().and_then(|byte| Opcode::from_u8(*byte));
     let kind = match opcode {
         Some(Opcode::RcAcknowledge | Opcode::Sack) => Kind::Ack,
@@ -77,11 +84,11 @@ fn pass(faults: &mut FaultInjector, device: &DeviceCore, way: Way<'_>, transport
     if opcode == Some(Opcode::RcAcknowledge) && faults.storms() {
         let mut nak = transport.clone();
         nak[SYNDROME_AT] = NAK_PSN_SEQUENCE;
-        send(device, &sealed(way, faults.via(), nak));
+        send(device, batch, &sealed(way, faults.via(), nak));
     }
     let datagram = sealed(way, faults.via(), transport);
     faults.pass(device.now_ns(), kind, datagram, |datagram| {
-        send(device, datagram);
+        send(device, batch, datagram);
     });
 }
 
@@ -100,8 +107,9 @@ fn sealed((route, sealer): Way<'_>, via: Option<SocketAddr>, mut transport: Vec<
     Datagram { from, to: via.unwrap_or(to), bytes: transport }
 }
 
-fn send(device: &DeviceCore, datagram: &Datagram) {
+fn send(device: &DeviceCore, batch: &mut SendBatch, datagram: &Datagram) {
     let sent = device.datagrams.send_one(datagram.from, datagram.to, &datagram.bytes);
+    batch.note_single(datagram.bytes.len(), sent.is_ok());
     if let Err(error) = sent {
         tracing::debug!(%error, to = %datagram.to, "packet not sent");
     }

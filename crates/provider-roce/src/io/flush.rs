@@ -231,6 +231,18 @@ impl SendBatch {
         std::mem::take(&mut self.faults)
     }
 
+    /// Counts a packet that went past the batch, in a call of its own.
+    pub(crate) fn note_single(&mut self, bytes: usize, was_sent: bool) {
+        self.counters.calls += 1;
+        if was_sent {
+            self.counters.packets += 1;
+            self.counters.messages += 1;
+            self.counters.bytes += bytes as u64;
+        } else {
+            self.counters.refused_packets += 1;
+        }
+    }
+
     /// Returns what the batch has done since it was made.
     pub fn counters(&self) -> SendCounters {
         self.counters

@@ -184,6 +184,14 @@ fn injected_faults_are_survived() {
         assert!(all > 10, "{fault}: {all} faults");
         let icrc = left.counters().dropped(DropReason::Icrc);
         assert_eq!(icrc > 0, fault.contains("corrupt"), "{fault}: {icrc}");
+        for (one, other) in [(&left, &right), (&right, &left)] {
+            let came = other.counters().received;
+            let sent = one.counters().sent;
+            assert!(
+                came.packets > 0 && sent.packets >= came.packets,
+                "{fault}: {sent:?}, {came:?}"
+            );
+        }
     }
 }
 

@@ -135,8 +135,22 @@ pub(super) fn goals(rows: &[Row]) -> Vec<Goal> {
             rows.iter().filter(|row| row.case == Some(case)).filter_map(of).reduce(f64::max)
         };
         let name = |field: &str| format!("pacing, {case}: {field}");
+        let cause = || {
+            let of_case = rows.iter().filter(|row| row.case == Some(case));
+            let error = |row: &&Row| row.rate_error_p95.unwrap_or(0.0);
+            let row = of_case.max_by(|one, other| error(one).total_cmp(&error(other)));
+            row.map_or_else(String::new, |row| {
+                let (transfers, p50) = (row.transfers.unwrap_or(0), row.rate_error_p50);
+                format!(
+                    "{}: of {transfers} transfers half are within {}",
+                    row.paced_name(),
+                    p50.unwrap_or(f64::NAN)
+                )
+            })
+        };
         [
-            Goal::most(name("rate_error_p95"), worst(|row| row.rate_error_p95), 0.02),
+            Goal::most(name("rate_error_p95"), worst(|row| row.rate_error_p95), 0.02)
+                .because(cause),
             Goal::most(name("rate_over_max"), worst(|row| row.rate_over_max), 0.01),
         ]
     };

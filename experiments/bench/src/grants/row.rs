@@ -175,9 +175,15 @@ pub(super) fn shared_goals(rows: &[Row]) -> impl Iterator<Item = Goal> + '_ {
         let name = |field: &str| format!("pacing, {}: {field}", row.shared_name());
         let chunk = row.frame_bytes.unwrap_or(0) as f64;
         let turns_ms = row.sources.unwrap_or(0) as f64 * TURN_MS;
+        let cause = || {
+            let silent_ms = row.silent_ms_max.unwrap_or(f64::NAN);
+            format!(
+                "frames count when they are handed out, in the order of their source: one had none for {silent_ms} ms, then those that had waited"
+            )
+        };
         [
-            Goal::most(name("beyond_bytes_max"), row.beyond_bytes_max, chunk),
-            Goal::least(name("used_fraction"), row.used_fraction, 0.95),
+            Goal::most(name("beyond_bytes_max"), row.beyond_bytes_max, chunk).because(cause),
+            Goal::least(name("used_fraction"), row.used_fraction, 0.95).because(cause),
             Goal::most(name("silent_ms_max"), row.silent_ms_max, turns_ms),
             Goal::most(name("frames_lost"), row.frames_lost.map(|lost| lost as f64), 0.0),
         ]

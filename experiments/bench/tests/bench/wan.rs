@@ -81,6 +81,8 @@ fn nothing_is_dropped(place: &str, more: &[&str]) {
     for dropped in ["packets_dropped", "nic_packets_dropped", "frames_lost"] {
         assert_eq!(row[dropped], 0, "{dropped}: {row}");
     }
+    // Packets are counted whatever way they take.
+    assert!(row["resent_fraction"].as_f64().unwrap() <= 1.0, "{row}");
     assert!(row["transfers"].as_u64().unwrap() > 0, "{row}");
     let last = lines.last().unwrap();
     assert_eq!((&last["what"], &last["of"].is_u64()), (&"goals".into(), &true));
