@@ -149,10 +149,12 @@ pub(super) fn bare_takes(rows: &[Row], offered: &str) -> String {
 
 /// Returns how long an answer takes where nothing is done for it.
 pub(super) fn bare_answers(rows: &[Row], offered: &str) -> String {
-    let took_us = bare(rows, offered).and_then(|row| row.answer_us_p50);
+    let took_us = bare(rows, offered).and_then(|row| row.answer_us_p50.zip(row.answer_us_p99));
     took_us.map_or_else(
         || "what sockets take alone was not measured".to_owned(),
-        |us| format!("without a controller it is {us} us (bare, {offered})"),
+        |(p50, p99)| {
+            format!("without a controller {p50} us at p50, {p99} us at p99 (bare, {offered})")
+        },
     )
 }
 
