@@ -5,7 +5,7 @@ use crate::reload::{ReloadError, Reloaded};
 use crate::serve::{Context, accept_all};
 use crate::status::{Status, StreamStatus};
 use crate::{admin, term};
-use catchment_session::datagrams::go_first;
+use catchment_session::datagrams::{go_first, hold_bursts};
 use catchment_session::io::{Address, BindError, ServerSecurity, StreamListener};
 use catchment_session::names::DeviceName;
 use rustix::event::{EventfdFlags, eventfd};
@@ -20,8 +20,6 @@ use tokio::sync::oneshot;
 
 /// How often another port is tried, when the system chooses it.
 const PORT_TRIES: usize = 16;
-/// Room for datagrams that come together: a few thousand.
-const RECEIVE_BYTES: usize = 4 << 20;
 /// Time for registrations that are under way to end with the controller.
 const SHUTDOWN: Duration = Duration::from_secs(1);
 
@@ -249,8 +247,7 @@ async fn bind(
         match UdpSocket::bind(at) {
             Ok(socket) => {
                 socket.set_nonblocking(true)?;
-                // The system may allow less.
-                let _ = rustix::net::sockopt::set_socket_recv_buffer_size(&socket, RECEIVE_BYTES);
+                hold_bursts(&socket);
                 go_first(&socket, at);
                 return Ok((listener, socket));
             }

@@ -30,6 +30,18 @@ pub fn go_first(socket: &UdpSocket, address: SocketAddr) {
     };
 }
 
+/// Room for datagrams that come together: some thousands.
+const RECEIVE_BYTES: usize = 4 << 20;
+
+/// Lets a socket hold as many datagrams as come together from many ends: some thousands for who may ask for more than
+/// `net.core.rmem_max`, else what that allows.
+pub fn hold_bursts(socket: &UdpSocket) {
+    use rustix::net::sockopt::{
+        set_socket_recv_buffer_size as ask, set_socket_recv_buffer_size_force as force,
+    };
+    let _ = force(socket, RECEIVE_BYTES).or_else(|_| ask(socket, RECEIVE_BYTES));
+}
+
 /// Lets timers of the calling thread end when they are due; by default the system may end them up to 50 µs later, so
 /// that timers share a wake-up (`PR_SET_TIMERSLACK`). A window that is begun late is lost by as much.
 pub fn wake_on_time() {

@@ -3,7 +3,7 @@ use anyhow::{Context as _, Result, anyhow, ensure};
 use catchment_control::admission::source_side::{
     Config, Fallback, Input, LocalId, Output, SourceSide,
 };
-use catchment_session::datagrams::wake_on_time;
+use catchment_session::datagrams::{hold_bursts, wake_on_time};
 use catchment_session::io::{Address, ClientSecurity};
 use catchment_session::registration::{Admitted, Register, RegisteredDevice, Secret, register};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -90,6 +90,8 @@ impl Sources {
     pub(super) fn new(address: &Address) -> Result<Self> {
         let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
         socket.set_nonblocking(true)?;
+        // It has the answers to all sources, each of which would have a socket.
+        hold_bursts(&socket);
         Ok(Self {
             runtime: tokio::runtime::Builder::new_current_thread().enable_all().build()?,
             address: address.clone(),
