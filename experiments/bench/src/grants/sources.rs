@@ -8,7 +8,7 @@ use catchment_session::io::{Address, ClientSecurity};
 use catchment_session::registration::{Admitted, Register, RegisteredDevice, Secret, register};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::cmp::Reverse;
-use std::collections::{BTreeSet, BinaryHeap, HashMap, VecDeque};
+use std::collections::{BTreeSet, BinaryHeap, HashMap};
 use std::net::{Ipv4Addr, UdpSocket};
 use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
@@ -29,8 +29,9 @@ struct End {
     devices: u32,
     next_device: u32,
     due_ns: u64,
-    /// When it asked for what nobody has granted yet, in order.
-    unanswered_ns: VecDeque<u64>,
+    /// When a datagram granted it something last: what may begin after that was granted by it, as a source rarely waits
+    /// for two.
+    granted_ns: u64,
 }
 
 /// What is asked for, and how.
@@ -148,8 +149,7 @@ impl Sources {
         let go_on = None;
         side.handle(now_ns, Input::Registered { source, term, root, round_trip_ns, go_on });
         let at = self.ends.len();
-        let (next_device, due_ns, unanswered_ns) = (0, 0, VecDeque::new());
-        self.ends.push(End { side, devices, next_device, due_ns, unanswered_ns });
+        self.ends.push(End { side, devices, next_device: 0, due_ns: 0, granted_ns: 0 });
         self.by_number.insert(source, at);
         self.dirty.insert(at);
         self.work();
@@ -200,7 +200,10 @@ impl Sources {
 
     /// Asks as a plan has it, for a time; returns what was granted in it.
     pub(super) fn run(&mut self, plan: Plan, time: Duration) -> Seen {
-        wake_on_time();
+        if !plan.only_begins {
+            // As the thread of a source that sends has it. Those that only ask would take a core to be on time.
+            wake_on_time();
+        }
         self.seen = Seen::default();
         self.only_begins = plan.only_begins;
         let start = Instant::now();
@@ -243,7 +246,6 @@ impl Sources {
             end.next_device = (end.next_device + 1) % end.devices;
             self.asked.insert(key(id), now_ns);
             self.left.insert(key(id), plan.bytes);
-            end.unanswered_ns.push_back(now_ns);
             end.side.handle(
                 now_ns,
                 Input::Ask { id, bytes: plan.bytes, ahead_bytes: 0, age_ns: 0, class: 0 },
@@ -264,10 +266,9 @@ impl Sources {
             let end = &mut self.ends[at];
             let before = end.side.counts().grants;
             end.side.handle(now_ns, Input::Datagram(&buffer[..bytes]));
-            // Also those that prolong a window count as grants: nothing is unanswered then.
-            let new = (end.side.counts().grants - before) as usize;
-            let granted = end.unanswered_ns.drain(..new.min(end.unanswered_ns.len()));
-            self.seen.answers_us.extend(granted.map(|asked_ns| (now_ns - asked_ns) as f64 / 1e3));
+            if end.side.counts().grants > before {
+                end.granted_ns = now_ns;
+            }
             self.dirty.insert(at);
         }
         let now_ns = self.now_ns();
@@ -303,8 +304,10 @@ impl Sources {
                 }
                 Output::Send { id, bytes, rate_bps, .. } => {
                     if let Some(asked_ns) = self.asked.remove(&key(id)) {
+                        let us = |at_ns: u64| at_ns.saturating_sub(asked_ns) as f64 / 1e3;
                         self.seen.grants += 1;
-                        self.seen.begins_us.push((now_ns - asked_ns) as f64 / 1e3);
+                        self.seen.answers_us.push(us(end.granted_ns));
+                        self.seen.begins_us.push(us(now_ns));
                     }
                     if self.only_begins {
                         self.left.remove(&key(id));
