@@ -491,6 +491,8 @@ impl Transfer {
         let begins_ns = begins.map(|window| self.begins_ns(window));
         let progress_ns = self.progress_due_ns().filter(|_| self.window.is_some() && self.obeys());
         let next_ns = self.next.map(|next| next.from_ns);
-        [begins_ns, progress_ns, next_ns, self.retires_ns()].into_iter().flatten().min()
+        // Chunks that have left are forgotten when the next one begins: that comes first, and needs no wake-up of its own.
+        let retires_ns = self.retires_ns().filter(|_| begins_ns.is_none());
+        [begins_ns, progress_ns, next_ns, retires_ns].into_iter().flatten().min()
     }
 }
