@@ -8,7 +8,7 @@
 //!
 //! One thread does all of it. When a packet has passed the NIC of its source follows from when it came, and so on: what the
 //! thread does late is late, and no more of it is dropped for that than by real lines.
-use crate::line::{Counts, LOOK, Line, Threads};
+use crate::line::{LOOK, Line, Threads};
 use crate::star::{NIC_QUEUE_BYTES, StarSpec};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
@@ -35,7 +35,7 @@ const ENTRY_BYTES: usize = 4 << 20;
 pub struct Detour {
     entries: Vec<Arc<UdpSocket>>,
     collector: SocketAddr,
-    counts: Arc<Counts>,
+    path_full: Arc<AtomicU64>,
     nic_full: Arc<AtomicU64>,
     _thread: Threads,
 }
@@ -58,7 +58,7 @@ impl Detour {
             Ok(Arc::new(entry))
         };
         let entries = (0..spec.sources).map(entry).collect::<io::Result<Vec<_>>>()?;
-        let (counts, nic_full) = (Arc::<Counts>::default(), Arc::<AtomicU64>::default());
+        let (path_full, nic_full) = (Arc::<AtomicU64>::default(), Arc::<AtomicU64>::default());
         let nic = |_: &Arc<UdpSocket>| Line::new(spec.nic_bps, NIC_QUEUE_BYTES);
         let mut relay = Relay {
             nics: entries.iter().map(nic).collect(),
@@ -66,7 +66,7 @@ impl Detour {
             to: collector,
             mtu: spec.mtu as usize,
             path: Line::new(spec.bottleneck_bps, spec.queue_bytes),
-            counts: Arc::clone(&counts),
+            path_full: Arc::clone(&path_full),
             nic_full: Arc::clone(&nic_full),
             number: 0,
             at_path: BinaryHeap::new(),
@@ -75,7 +75,7 @@ impl Detour {
         };
         let mut thread = Threads::default();
         thread.start(spec.bottleneck_bps, move || relay.turn());
-        Ok(Self { entries, collector, counts, nic_full, _thread: thread })
+        Ok(Self { entries, collector, path_full, nic_full, _thread: thread })
     }
 
     /// Returns the address that the collector is to take.
@@ -93,7 +93,7 @@ impl Detour {
     /// Returns how many packets found the queue of the path full.
     #[must_use]
     pub fn drops(&self) -> u64 {
-        self.counts.now().queue_full
+        self.path_full.load(Ordering::Relaxed)
     }
 
     /// Returns how many packets found a NIC full, or an entry while the thread was late.
@@ -131,7 +131,7 @@ struct Relay {
     to: SocketAddr,
     mtu: usize,
     path: Line,
-    counts: Arc<Counts>,
+    path_full: Arc<AtomicU64>,
     nic_full: Arc<AtomicU64>,
     /// Packets so far: the order of those that come together.
     number: u64,
@@ -196,7 +196,7 @@ impl Relay {
             match self.path.take(at, packet.1.len() as u64 + HEADER_BYTES) {
                 Some(leaves) => self.under_way.push_back((leaves, packet)),
                 None => {
-                    self.counts.queue_full.fetch_add(1, Ordering::Relaxed);
+                    self.path_full.fetch_add(1, Ordering::Relaxed);
                     self.spare.push(packet.1);
                 }
             }
@@ -206,7 +206,6 @@ impl Relay {
         {
             // What the collector has no room for is lost, as on a wire.
             let _ = self.entries[entry].send_to(&packet, self.to);
-            self.counts.passed.fetch_add(1, Ordering::Relaxed);
             self.spare.push(packet);
         }
     }

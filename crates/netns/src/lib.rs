@@ -24,10 +24,9 @@ mod shared_link;
 mod star;
 
 pub use detour::Detour;
-pub use line::PathCounts;
 pub use namespace::{Namespace, NetnsError, VethPair};
 pub use privilege::{again_with_privilege, has_privilege, why_no_user_namespace, with_privilege};
 pub use process::{children_of, in_own_process, running, wait_until};
-pub use relay::{LongPath, PathSpec};
+pub use relay::{LongPath, PathCounts, PathSpec};
 pub use shared_link::SharedLink;
 pub use star::{QueueCounts, Star, StarSpec};

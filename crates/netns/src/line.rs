@@ -1,6 +1,6 @@
 //! What paths have in common that threads of this process make: a line that is busy for a time with each packet, and the threads.
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -36,33 +36,6 @@ impl Line {
         self.free_at = self.free_at.max(at) + takes;
         Some(self.free_at)
     }
-}
-
-/// What a path did.
-#[derive(Debug, Default)]
-pub(crate) struct Counts {
-    pub(crate) passed: AtomicU64,
-    pub(crate) lost: AtomicU64,
-    pub(crate) queue_full: AtomicU64,
-}
-
-impl Counts {
-    pub(crate) fn now(&self) -> PathCounts {
-        let [passed, lost, queue_full] =
-            [&self.passed, &self.lost, &self.queue_full].map(|count| count.load(Ordering::Relaxed));
-        PathCounts { passed, lost, queue_full }
-    }
-}
-
-/// Packets of a path, of both directions where it has two: those passed on, lost by chance, and dropped because the queue was full.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct PathCounts {
-    /// Written to the other end.
-    pub passed: u64,
-    /// Lost by chance.
-    pub lost: u64,
-    /// Dropped because the queue was full.
-    pub queue_full: u64,
 }
 
 /// The threads of a path. Dropping them ends them.

@@ -2,7 +2,7 @@
 //!
 //! A thread reads packets from the TUN interface of one end, keeps those that fit the queue before the path, and writes each to
 //! the other end when it would have arrived.
-use crate::line::{Counts, LOOK, Line, PathCounts, Threads};
+use crate::line::{LOOK, Line, Threads};
 use crate::namespace::{Namespace, NetnsError, os};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{Mode, OFlags};
@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 const INTERFACE: &str = "tun0";
@@ -41,6 +41,33 @@ pub struct LongPath {
     /// The other end: `10.98.0.2`.
     pub right: Namespace,
     counts: [Arc<Counts>; 2],
+}
+
+/// What a path did.
+#[derive(Debug, Default)]
+struct Counts {
+    passed: AtomicU64,
+    lost: AtomicU64,
+    queue_full: AtomicU64,
+}
+
+impl Counts {
+    fn now(&self) -> PathCounts {
+        let [passed, lost, queue_full] =
+            [&self.passed, &self.lost, &self.queue_full].map(|count| count.load(Ordering::Relaxed));
+        PathCounts { passed, lost, queue_full }
+    }
+}
+
+/// Packets of a path, of both directions where it has two: those passed on, lost by chance, and dropped because the queue was full.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PathCounts {
+    /// Written to the other end.
+    pub passed: u64,
+    /// Lost by chance.
+    pub lost: u64,
+    /// Dropped because the queue was full.
+    pub queue_full: u64,
 }
 
 impl LongPath {

@@ -3,7 +3,7 @@ use crate::detour::Detour;
 use crate::namespace::NetnsError;
 use crate::star::{Star, StarSpec};
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 
 /// A narrow link between sources and their collector.
 #[derive(Debug)]
@@ -47,6 +47,18 @@ impl SharedLink {
             Self::Namespaces(_) if ipv6 => Star::COLLECTOR_V6,
             Self::Namespaces(_) => Star::COLLECTOR_V4,
             Self::Relay(_) => IpAddr::V4(Ipv4Addr::LOCALHOST),
+        }
+    }
+
+    /// Returns where a controller will listen: at this port, or on this host, which others share, at one that is free now.
+    ///
+    /// # Errors
+    /// No port is free.
+    pub fn controller(&self, ipv6: bool, port: u16) -> io::Result<SocketAddr> {
+        let at = self.collector(ipv6);
+        match self {
+            Self::Namespaces(_) => Ok(SocketAddr::new(at, port)),
+            Self::Relay(_) => TcpListener::bind((at, 0))?.local_addr(),
         }
     }
 

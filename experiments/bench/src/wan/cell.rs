@@ -12,7 +12,7 @@ use catchment_controller::Status;
 use catchment_netns::{SharedLink, Star};
 use catchment_perf::ChildProcess;
 use catchment_sim::admission::{End, Judged, Trace};
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -166,12 +166,7 @@ impl Cell<'_> {
         let method = self.method;
         let config = method.config(capacity_bps, nic_bps, chunk_kib, queue_bytes, self.guard_us);
         let path = files.write("control.toml", &config)?;
-        let at = self.link.collector(place.ipv6);
-        let address = match self.link {
-            SharedLink::Namespaces(_) => SocketAddr::new(at, CONTROL_PORT),
-            // One that is free now.
-            SharedLink::Relay(_) => TcpListener::bind((at, 0))?.local_addr()?,
-        };
+        let address = self.link.controller(place.ipv6, CONTROL_PORT)?;
         let program = std::env::current_exe()?;
         let started = self.link.at_collector(|| {
             let mut command = Command::new(program);

@@ -30,7 +30,7 @@ pub(super) struct Place {
     pub(super) ipv6: bool,
     queue_kib: Option<u64>,
     /// There are no namespaces: a relay of this process is the link.
-    pub(super) has_relay: bool,
+    has_relay: bool,
 }
 
 impl Place {

@@ -31,6 +31,7 @@ const FRAME_BITS: f64 = 320.0 * 240.0 * 3.0 * 8.0;
 const LOAD: f64 = 0.85;
 const LOOK: Duration = Duration::from_millis(100);
 const PATIENCE: Duration = Duration::from_secs(60);
+const CONTROL_PORT: u16 = 7118;
 
 /// A time in which the cameras send.
 pub(super) struct Phase<'a> {
@@ -142,7 +143,7 @@ impl Phase<'_> {
     }
 
     fn start_controller(&self, folder: &Path) -> Result<Controller> {
-        let address = place::controller(self.link)?;
+        let address = self.link.controller(false, CONTROL_PORT)?;
         let config = folder.join("control.toml");
         let text = format!(
             "chunk = \"64KiB\"\n[[link]]\nname = \"narrow\"\ncapacity = \"{CAPACITY_BPS}bit\"\nguard = \"1ms\"\nqueue = \"{QUEUE_KIB}KiB\"\n"

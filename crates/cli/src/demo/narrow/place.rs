@@ -3,9 +3,6 @@ use super::{BURST_BYTES, CAPACITY_BPS, INTERFACE_MTU, NIC_BPS, QUEUE_KIB, WIRE_P
 use crate::args::ProviderArgs;
 use anyhow::{Context as _, Result};
 use catchment_netns::{SharedLink, StarSpec};
-use std::net::{SocketAddr, TcpListener};
-
-const CONTROL_PORT: u16 = 7118;
 
 /// Makes it, for so many cameras.
 pub(super) fn narrow_link(cameras: u8, has_relay: bool) -> Result<SharedLink> {
@@ -21,15 +18,6 @@ pub(super) fn narrow_link(cameras: u8, has_relay: bool) -> Result<SharedLink> {
     match has_relay {
         true => SharedLink::relay(&spec).context("a relay at 127.0.0.1"),
         false => Ok(SharedLink::namespaces(spec)?),
-    }
-}
-
-/// Returns where the controller will listen: on this host a port that is free now, elsewhere the usual one.
-pub(super) fn controller(link: &SharedLink) -> Result<SocketAddr> {
-    let at = link.collector(false);
-    match link {
-        SharedLink::Namespaces(_) => Ok(SocketAddr::new(at, CONTROL_PORT)),
-        SharedLink::Relay(_) => Ok(TcpListener::bind((at, 0))?.local_addr()?),
     }
 }
 
