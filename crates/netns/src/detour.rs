@@ -48,8 +48,9 @@ impl Detour {
     /// There is no port.
     pub fn new(spec: &StarSpec) -> io::Result<Self> {
         let any = || UdpSocket::bind((Ipv4Addr::LOCALHOST, 0));
-        // Nobody else is told of it.
-        let collector = any()?.local_addr()?;
+        // Nobody else is told of it, and no entry gets it.
+        let free = any()?;
+        let collector = free.local_addr()?;
         let entry = |_| -> io::Result<_> {
             let entry = any()?;
             entry.set_nonblocking(true)?;
